@@ -32,9 +32,9 @@ import inkle  # noqa: E402, F401: registers the backend
 _DTYPES = [torch.float32, torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.float64]
 _SHAPES = [(3, 8), (16, 16), (5, 7), (4, 1), (33, 9)]
 _KINDS = ["dense", "dense", "transposed", "gaps", "columns"]
-_STEPS = ["scale", "rows", "relu", "write", "write rows", "write column", "copy", "set", "write turned",
+_STEPS = ["scale", "rows", "relu", "write", "write rows", "write column", "copy", "set", "write transposed",
           "running", "softmax", "product", "eager", "write view", "strided", "chain", "masked", "index"]  # fmt: skip
-_RESULTS = ["made", "argument", "rows", "turned", "made rows", "column", "made turned"]
+_RESULTS = ["made", "argument", "rows", "transposed", "made rows", "column", "made transposed"]
 _OFFSETS = [0, 0, 4, 8, 1, 3, 5, 7]
 _CALLS = 4
 _TOLERANCE = {torch.float32: 2e-4, torch.float64: 1e-8, torch.bfloat16: 6e-2, torch.float16: 2e-2}
@@ -117,9 +117,9 @@ class Program:
             return y
         if name == "made rows":
             return y[1:]
-        if name == "made turned":
+        if name == "made transposed":
             return y.t() if y.dim() == 2 else y
-        return {"argument": lambda: x, "rows": lambda: x[1:], "turned": x.t, "column": lambda: x[:, :1]}[name]()
+        return {"argument": lambda: x, "rows": lambda: x[1:], "transposed": x.t, "column": lambda: x[:, :1]}[name]()
 
 
 def _extreme(x: torch.Tensor, step: Step) -> torch.Tensor:
@@ -170,7 +170,7 @@ _WRITES: dict[str, Callable[..., Any]] = {
     "write": lambda x, step, made: x.add_(1),
     "write rows": lambda x, step, made: x[1:].mul_(2),
     "write column": lambda x, step, made: x[:, step.number : step.number + 1].add_(3),
-    "write turned": lambda x, step, made: x.t().add_(x.t() * 2),
+    "write transposed": lambda x, step, made: x.t().add_(x.t() * 2),
     "write view": lambda x, step, made: x.view_as(x).sub_(1),
     "masked": lambda x, step, made: x.masked_fill_(x > 1, 1),
     "copy": _copy,

@@ -25,7 +25,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import inkle
 import torch
 from inkle import _inkle
-from inkle.eager_half import NAMED_DTYPES, EagerHalf, size_of
+from inkle.eager_graph import NAMED_DTYPES, EagerGraph, size_of
 from torch.fx.experimental.proxy_tensor import make_fx
 
 # Memory that nobody wrote: the interpreter has zeros there.
@@ -42,11 +42,11 @@ _UNSPECIFIED = ("_scaled_dot_product_flash_attention_for_cpu_backward", "attend_
 
 
 class Program:
-    """A graph as EagerHalf runs it, without writes to inputs: what is written is a further result,
+    """A graph as EagerGraph runs it, without writes to inputs: what is written is a further result,
     since a value stays what it was when an input is written later, as a view in eager does not."""
 
     def __init__(self, text: str):
-        self._cut = _inkle.Cut.of_text(text)
+        self._cut = _inkle.Partition.of_text(text)
         self.inputs, self.input_types = self._cut.inputs, self._cut.input_types
         self.literals = self._cut.literals
         self.written: list[tuple[Any, Any, Any]] = []  # input, value, type
@@ -168,7 +168,7 @@ class Untraced(Exception):
     """A program that looks at values on its way, or that torch's own tracing has errors in."""
 
 
-def _compiled(half: EagerHalf, given: list[Any]) -> list[Any]:
+def _compiled(half: EagerGraph, given: list[Any]) -> list[Any]:
     """The results of a second call of the traced program, compiled."""
     torch._dynamo.reset()
     inkle.reset()
@@ -196,7 +196,7 @@ def run(program: dict[str, Any], data: memoryview, device: str, compiled: bool) 
     graph = Program(program["text"])
     given = _inputs(graph, program, data)
     given = [g.to(device) if isinstance(g, torch.Tensor) else g for g in given]
-    half = EagerHalf(graph, False, [])
+    half = EagerGraph(graph, False, [])
     results = _compiled(half, given) if compiled else half(given)
     count = len(results) - len(graph.written)
     after = {place: value for (place, _, _), value in zip(graph.written, results[count:])}

@@ -29,7 +29,7 @@ from torch._inductor.output_code import OutputCode
 
 from inkle import _inkle, dumps, extensions, inductor_options, report as reporting
 from inkle.eager_calls import MissingOp, OpCall
-from inkle.eager_half import EagerHalf
+from inkle.eager_graph import EagerGraph
 from inkle.machine import as_strided, get_compiler, native_options
 from inkle.options import Options
 
@@ -227,7 +227,7 @@ class State:
     apart: list[int] = dataclasses.field(default_factory=list)
     # Which integer results are bools, as set_conditions() takes it.
     conditions: list[int] = dataclasses.field(default_factory=list)
-    # Why calls are never recorded as CUDA graphs; None: that was not asked for.
+    # Why calls are never captured as CUDA graphs; None: that was not asked for.
     why_no_graphs: str | None = None
     training: bool = False
     # As of ``Options``: told once in each process.
@@ -363,6 +363,6 @@ def _at_run_time(
         kind = "a fault at run time" if is_fault else "not supported"
         failure = reporting.Failure("run")
         reporting.warn(None, report, "a call runs in eager", kind, message, failure)
-        return EagerHalf(_inkle.Cut.of_text(graph), False, targets, conditions)(arguments)
+        return EagerGraph(_inkle.Partition.of_text(graph), False, targets, conditions)(arguments)
 
     return run

@@ -129,10 +129,10 @@ def attend_backward(
         batch, heads, length, width = like.shape
         return per_head.view(batch, heads, share, length, width).sum(2).to(like.dtype)
 
-    turned = inner.transpose(-2, -1)
+    transposed = inner.transpose(-2, -1)
     return (
         (inner @ _wide(key).repeat_interleave(share, 1)).to(query.dtype),
-        of_keys(turned @ _wide(query), key),
+        of_keys(transposed @ _wide(query), key),
         of_keys(kept.transpose(-2, -1) @ _wide(grad), value),
     )
 

@@ -61,7 +61,7 @@ def differentiable(
         tensors = [t.to(dtype) if t.dtype in wide else t for t in tensors]
     mask = tensors[3] if attn_mask is not None else None
     if any(isinstance(s, int) and s == 0 for t in tensors[:3] for s in t.shape):
-        # Torch's kernels have no backward for no heads, and nothing is fast here.
+        # Torch's kernels have no backward for empty heads, and there is nothing to gain.
         return torch.ops.aten._scaled_dot_product_attention_math(
             *tensors[:3], mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )[0]

@@ -1,5 +1,5 @@
-"""Which of torch's kernels attends on a GPU: flash, efficient or cuDNN's, whichever was measured to be
-the fastest; once for each kind of call and process.
+"""Which of torch's kernels runs attention on a GPU: flash, efficient or cuDNN's, whichever was measured to
+be the fastest; once for each kind of call and process.
 
 In inference the choice is made in the first call, with its tensors and on its stream
 (``device_ops.attention``); under autograd while the graph is traced, for forward and backward
@@ -32,7 +32,7 @@ _RUNS = 5
 _HOST_CYCLES = 4_000_000
 # Calls of fewer operations take about as long as a launch, whatever runs them.
 _LEAST_OPERATIONS = 1 << 30
-# What torch runs where it has no kernel for a call: a dozen launches over all scores.
+# What torch runs where no kernel supports a call (math): a dozen launches over all scores.
 _MATH = 0
 # Shapes of one kind that are measured; a sequence that grows with each call passes through
 # thousands.
@@ -197,7 +197,7 @@ def attend(
     """The attention of these tensors on the current stream; ``strides``: what the caller would like
     of the result, which it copies if they differ."""
     grouped = k.shape[1] != q.shape[1]
-    # Not with a mask: kernels differ in what they give for rows that see nothing.
+    # Not with a mask: kernels differ in their results for fully masked rows.
     if grouped and mask is None and _wants_repeated(q, k, v, is_causal, scale):
         each = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(each, 1), v.repeat_interleave(each, 1)
@@ -346,7 +346,7 @@ def _measure_training(call: Call, stream: Any, grouped: bool) -> int | None:
 
 def efficient_in_eager(*arguments: Any, **keywords: Any) -> tuple[torch.Tensor, ...]:
     """``aten::_scaled_dot_product_efficient_attention`` with its states on the CPU, where compiled
-    programs expect them. While a stream is recorded torch makes them on the GPU. Without dropout nobody
+    programs expect them. While a stream is captured torch makes them on the GPU. Without dropout nothing
     reads them; with dropout they stay where they are, and the program says so."""
     op = torch.ops.aten._scaled_dot_product_efficient_attention.default
     results = tuple(op(*arguments, **keywords))

@@ -252,8 +252,8 @@ def compile_graph(
     ``given``: the arguments that Dynamo traced with; the weights among them are what ``freeze``
     makes constants of.
     """
-    if (half := joint.compiled_half(gm)) is not None:
-        return half
+    if (compiled := joint.compiled_graph(gm)) is not None:
+        return compiled
     parameters = set() if training else _parameter_positions(gm)
     if segments.must_cut(gm):
 
@@ -443,7 +443,7 @@ def _compile(
 
 
 def _why_no_graphs(training: bool, writes_in_eager: bool) -> str:
-    """Why calls are never recorded as CUDA graphs, or ""."""
+    """Why calls are never captured as CUDA graphs, or ""."""
     if training:
         return WHY_NO_GRAPHS_IN_TRAINING
     return "an op in eager writes to memory that it is given" if writes_in_eager else ""

@@ -63,7 +63,7 @@ class Watch:
 
     def options(self, options: Options) -> Options:
         """Those of a user, so that graphs can be compared: eager's random numbers; forward and
-        backward as AOTAutograd cuts them; no calls that are recorded or come from a cache."""
+        backward as AOTAutograd partitions them; no calls that are captured or come from a cache."""
         return dataclasses.replace(
             options, random="eager", partition="default", graphs=False, cache=False
         )
@@ -287,7 +287,7 @@ def _values(finding: Finding) -> dict[torch.fx.Node, Any]:
     """What eager makes of each node, as it is then."""
     values: dict[torch.fx.Node, Any] = {}
 
-    class Recording(torch.fx.Interpreter):
+    class Recorder(torch.fx.Interpreter):
         def run_node(self, n: torch.fx.Node) -> Any:
             made = super().run_node(n)
             if n.op != "output":
@@ -297,7 +297,7 @@ def _values(finding: Finding) -> dict[torch.fx.Node, Any]:
 
     given = layouts.as_traced(finding.gm, copied(finding.arguments), finding.strides.arguments)
     with torch.no_grad(), torch._C._DisableAutocast():
-        Recording(finding.gm).run(*given)
+        Recorder(finding.gm).run(*given)
     return values
 
 

@@ -1,4 +1,4 @@
-"""Recording the work of a call on a GPU into a CUDA graph, in memory that all recordings share."""
+"""Capturing the work of a call on a GPU as a CUDA graph, in memory that all captures share."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Callable
 
 import torch
 
-# By device and stream: what is replayed on one stream never runs at once, so it may share memory. The
-# empty recording keeps the pool when there is no other: results of earlier ones may lie in it.
+# By device and stream: graphs replayed on one stream never run concurrently, so they share memory. The
+# empty capture keeps the pool when there is no other: results of earlier ones may lie in it.
 _pools: dict[tuple[int, int], tuple[Any, torch.cuda.CUDAGraph]] = {}
 
 
-# torch's allocator goes on asking a graph whose recording has failed, which may not die then.
+# torch's allocator still queries a graph whose capture has failed, so such graphs are kept alive.
 _failed: list[torch.cuda.CUDAGraph] = []
 
 
@@ -59,7 +59,7 @@ def capture(
         try:
             run(begin)
         except BaseException:
-            with contextlib.suppress(RuntimeError):  # what stopped the recording has made it invalid
+            with contextlib.suppress(RuntimeError):  # what stopped the capture has made it invalid
                 if has_begun:
                     _end(graph, device, pool)
             raise
@@ -86,7 +86,7 @@ def fill(to: torch.Tensor, tensor: torch.Tensor, non_blocking: bool = False) -> 
 
 
 def on_device(tensor: torch.Tensor, device: int) -> torch.Tensor:
-    """A copy of a tensor of the CPU, with its strides."""
+    """A copy of a CPU tensor, with its strides."""
     made = torch.empty_strided(
         tensor.shape, tensor.stride(), dtype=tensor.dtype, device=f"cuda:{device}"
     )
@@ -95,6 +95,6 @@ def on_device(tensor: torch.Tensor, device: int) -> torch.Tensor:
 
 
 def send(to: torch.Tensor, tensor: torch.Tensor) -> None:
-    """Copies a tensor of the CPU without waiting for the device. What lies in ordinary memory, as a
-    clone does, the driver has read when it returns."""
+    """Copies a CPU tensor without waiting for the device. The driver has read pageable memory, such as
+    that of a clone, when it returns."""
     fill(to, tensor.clone(), non_blocking=True)

@@ -118,7 +118,7 @@ def _variables() -> Iterator[Finding]:
             continue
         near = difflib.get_close_matches(name, VARIABLES, n=1)
         remedy = f"did you mean {near[0]}?" if near else "docs/cache.md and docs/python.md have all"
-        yield Finding("warning", "environment", f"nobody reads {name}", remedy)
+        yield Finding("warning", "environment", f"Inkle reads no variable {name}", remedy)
 
 
 def _gpu() -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Dropout that is drawn again in the backward instead of kept.
+"""Dropout that is drawn again in the backward instead of saved.
 
 In a Dynamo graph each call of ``dropout`` becomes the custom op ``inkle::dropout``, which takes a
 seed that the graph draws once a call from torch's generator, and its own number in the graph. The

@@ -19,7 +19,7 @@ _faults: set[str] = set()  # folders that were warned of
 
 
 def is_on(options: Options) -> bool:
-    """Whether somebody wants files of what the compiler makes, which caches do not have."""
+    """Whether files of the compiler's stages are asked for, which caches do not have."""
     return bool(os.environ.get("INKLE_DUMP_DIR")) or options.debug
 
 

@@ -93,7 +93,7 @@ def is_view(op: Any) -> bool:
 
 
 def of_its_own(view: torch.Tensor) -> torch.Tensor:
-    """The same values, sizes and strides in memory that nobody else writes to."""
+    """The same values, sizes and strides in memory of its own."""
     if view.numel() == 0:
         return torch.empty_strided(view.shape, view.stride(), dtype=view.dtype, device=view.device)
     span = 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.stride()))

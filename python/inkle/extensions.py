@@ -101,7 +101,7 @@ def _is_aware(one: Callable[..., Any]) -> bool:
 
 
 def partition_function(own: PartitionFunction, options: Options) -> PartitionFunction:
-    """What cuts joint graphs: the user's partitioner, torch's where its memory budget is to be kept
+    """The partitioner of joint graphs: the user's, torch's where its memory budget is to be kept
     or passes want two graphs, else ``own``."""
 
     def partition(gm: torch.fx.GraphModule, inputs: Any, **named: Any) -> Any:

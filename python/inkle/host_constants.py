@@ -1,5 +1,5 @@
-"""What a program of a GPU computes on the CPU from nothing but constants: computed once, when the
-program is compiled, as eager does it. Positions, tables and masks that models make without saying
+"""What a CUDA program computes on the CPU from nothing but constants: folded once, when the program
+is compiled, as eager does it. Positions, tables and masks that models make without saying
 where, and then move, would take ops in eager and a copy to the GPU in every call."""
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _COPY, _PUT = torch.ops.aten._to_copy.default, torch.ops.prims.device_put.defaul
 
 
 def host_constants(gm: torch.fx.GraphModule) -> tuple[dict[Node, torch.Tensor], set[Node]]:
-    """For nodes of an AOTAutograd graph, tensors of the CPU that stand for them, contiguous; and the
-    nodes that nobody needs then. A node may be on a GPU: its tensor has to be copied there."""
+    """For nodes of an AOTAutograd graph, contiguous CPU tensors that stand for them; and the
+    nodes that are dead then. A node may be on a GPU: its tensor has to be copied there."""
     nodes = list(gm.graph.nodes)
     known: set[Node] = set()
     for node in nodes:
@@ -61,7 +61,7 @@ def _evaluate(gm: torch.fx.GraphModule, nodes: list[Node]) -> dict[Node, torch.T
 
 
 def _is_constant(gm: torch.fx.GraphModule, node: Node, known: set[Node]) -> bool:
-    """Whether a node is a tensor of the CPU that depends on constants alone."""
+    """Whether a node is a CPU tensor that depends on constants alone."""
     if any(_writes(user) for user in node.users):
         return False
     if node.op == "get_attr":

@@ -1,4 +1,4 @@
-"""Walks the FX graph of AOTAutograd once and hands its nodes to the compiler."""
+"""Imports the FX graph of AOTAutograd: visits its nodes once and gives them to the compiler."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ class GraphImporter:
             if kind[0] == "opaque" and isinstance(value, torch.Tensor):
                 raise UnsupportedGraph(f"a result has layout {value.layout}, {value.dtype}")
         if several and all(user.target is operator.getitem for user in node.users):
-            # Of results that nobody reads nothing is asked, not even their type.
+            # Unused results may be anything, even of an unsupported type.
             used = {user.args[1] for user in node.users}
             kinds = [k if i in used else _NOTHING for i, k in enumerate(kinds)]
         target = len(self.targets)

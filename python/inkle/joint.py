@@ -1,8 +1,8 @@
-"""Our own partition: the joint forward-backward graph imported once, cut and compiled as a pair.
+"""Our own partition: the joint forward-backward graph imported once, partitioned and compiled as a pair.
 
-AOTAutograd gives the joint graph to its ``partition_fn``. The compiler rewrites it, cuts it and
-compiles both halves there; what AOTAutograd gets back are two graphs of one call each, with the
-signatures that it expects of a forward and a backward.
+AOTAutograd gives the joint graph to its ``partition_fn``. The compiler rewrites it, partitions
+it and compiles the forward and the backward graph; AOTAutograd gets back two graphs of one call each, with
+the signatures that it expects of a forward and a backward.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch.utils._pytree import arg_tree_leaves
 from torch.utils.checkpoint import CheckpointPolicy
 
 from inkle import layouts, segments
-from inkle.eager_half import NAMED_DTYPES, size_of
+from inkle.eager_graph import NAMED_DTYPES, size_of
 from inkle.importer import GraphImporter, node_name
 from inkle.sizes import UnsupportedGraph
 
-Halves = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
+TrainingGraphs = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
 
 # What the compiler calls a node of a checkpointed region (graph::Keep).
 _FREE, _SAVED, _RECOMPUTED = 0, 1, 2
@@ -99,13 +99,13 @@ def _refuse(gm: torch.fx.GraphModule) -> None:
     if torch._dynamo.config.compiled_autograd:
         raise UnsupportedGraph("compiled autograd reads the nodes of the backward")
     if segments.must_cut(gm):
-        raise UnsupportedGraph("the graph is cut: at numbers, effects or tensors of other kinds")
+        raise UnsupportedGraph("it has numbers, effects or tensors of other kinds")
     for node in gm.graph.nodes:
         if node.op == "get_attr" and isinstance(getattr(gm, node.target, None), torch.nn.Module):
             raise UnsupportedGraph("there are graphs inside of the graph")
         tag = node.meta.get("partitioner_tag")
         if tag == "must_be_in_backward" or (tag == "must_be_in_forward" and not _writes(node)):
-            raise UnsupportedGraph(f"{node.name} has a half that it must be in")
+            raise UnsupportedGraph(f"{node.name} must be in the forward or the backward graph")
         if tag == "is_backward" and _writes(node):
             raise UnsupportedGraph(f"{node.name} writes to memory in the backward")
         if node.meta.get("saved_tensor_with_no_vc_check"):
@@ -216,14 +216,14 @@ def _bytes(node: Node) -> int:
 class Kept:
     """What the forward keeps: for each value its placeholder, or a fake tensor and its name."""
 
-    def __init__(self, joint: Joint, walker: GraphImporter, cut: Any):
+    def __init__(self, joint: Joint, walker: GraphImporter, partition: Any):
         self._joint = joint
         self._nodes = {n.name: n for n in joint.gm.graph.nodes}
         self._images = layouts.images(joint.gm)
         self._mode, self._symbols = joint.mode, joint.symbols
-        self._choose_strides(walker, cut)
-        self.entries = [self._entry(i, *described) for i, described in enumerate(cut.kept)]
-        self.symbols = [joint.placeholders[i] for i in cut.symbols]
+        self._choose_strides(walker, partition)
+        self.entries = [self._entry(i, *described) for i, described in enumerate(partition.kept)]
+        self.symbols = [joint.placeholders[i] for i in partition.symbols]
 
     def _value(self, source: str, result: int) -> tuple[Node | None, Any]:
         """The FX node that computes a value, as far as its name tells, and its fake tensor."""
@@ -234,10 +234,10 @@ class Kept:
             node, value = (getters[0], value[result]) if getters else (None, None)
         return node, value if isinstance(value, torch.Tensor) else None
 
-    def _choose_strides(self, walker: GraphImporter, cut: Any) -> None:
+    def _choose_strides(self, walker: GraphImporter, partition: Any) -> None:
         """Those of eager, images with their channels last (f32 and f64 on a GPU stay as in eager);
         row-major for what eager does not have."""
-        for i, (input_, (_, sizes, strides, _), source, result) in enumerate(cut.kept):
+        for i, (input_, (_, sizes, strides, _), source, result) in enumerate(partition.kept):
             if input_ is not None or strides is not None:
                 continue
             node, value = self._value(source, result)
@@ -248,8 +248,8 @@ class Kept:
             if chosen is None and layouts.is_dense(value):
                 chosen = value.stride()
             if chosen is not None:
-                cut.set_strides(i, [walker.integer(s) for s in chosen])
-        cut.settle_strides()
+                partition.set_strides(i, [walker.integer(s) for s in chosen])
+        partition.settle_strides()
 
     def _has_sizes(self, value: torch.Tensor, sizes: list[Any]) -> bool:
         wanted = [self._size(s) for s in sizes]
@@ -281,17 +281,17 @@ class Kept:
 # --- Stubs ----------------------------------------------------------------------------------------
 
 
-def compiled_half(gm: torch.fx.GraphModule) -> Any:
+def compiled_graph(gm: torch.fx.GraphModule) -> Any:
     """The compiled program that a stub calls; None for other graphs."""
-    half = getattr(gm, _HALF, None)
-    return half.program if isinstance(half, _Half) else None
+    compiled = getattr(gm, _COMPILED, None)
+    return compiled.program if isinstance(compiled, _CompiledGraph) else None
 
 
 # The module of a stub, by name.
-_HALF = "inkle_half"
+_COMPILED = "inkle_graph"
 
 
-class _Half(torch.nn.Module):
+class _CompiledGraph(torch.nn.Module):
     """Calls a compiled program, which caches keep by itself: what is pickled has none."""
 
     def __init__(self, program: Any = None):
@@ -306,14 +306,14 @@ class _Half(torch.nn.Module):
             )
         return self.program(list(arguments))
 
-    def __deepcopy__(self, memo: Any) -> _Half:
+    def __deepcopy__(self, memo: Any) -> _CompiledGraph:
         return self  # copies of a graph call the same program
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Half, ()
+        return _CompiledGraph, ()
 
 
-def stubs(joint: Joint, kept: Kept, forward: Any, backward: Any) -> Halves:
+def stubs(joint: Joint, kept: Kept, forward: Any, backward: Any) -> TrainingGraphs:
     outputs = joint.outputs
     count = joint.num_forward_outputs
     descriptions = arg_tree_leaves(
@@ -323,7 +323,7 @@ def stubs(joint: Joint, kept: Kept, forward: Any, backward: Any) -> Halves:
     tangents = [n for n, t in zip(joint.placeholders, joint.tangents) if t]
     saved = [(None, e) for e in kept.entries] + [(n, None) for n in kept.symbols]
 
-    first = _Stub(_Half(forward))
+    first = _Stub(_CompiledGraph(forward))
     first.inputs([(n.name, n.meta, n) for n in primals])
     results = [first.result(i, o) for i, o in enumerate(outputs[:count])]
     for i, (symbol, entry) in enumerate(saved):
@@ -333,7 +333,7 @@ def stubs(joint: Joint, kept: Kept, forward: Any, backward: Any) -> Halves:
     described = descriptions[:count] + [_saved_description(i) for i in range(len(saved))]
     forward_gm = first.finish(results, described)
 
-    second = _Stub(_Half(backward))
+    second = _Stub(_CompiledGraph(backward))
     second.inputs(
         [(n.name, n.meta, n) for n in kept.symbols]
         + [(name, node.meta if node is not None else {"val": value}, node)
@@ -353,8 +353,8 @@ def _saved_description(position: int) -> Any:
 class _Stub:
     """A graph of one call."""
 
-    def __init__(self, half: _Half):
-        self._half = half
+    def __init__(self, compiled: _CompiledGraph):
+        self._compiled = compiled
         self._graph = torch.fx.Graph()
         self._known: dict[Node, Node] = {}
         self._node: Node | None = None
@@ -368,7 +368,7 @@ class _Stub:
             made.append(one)
             if node is not None:
                 self._known[node] = one
-        self._node = self._graph.call_module(_HALF, tuple(made))
+        self._node = self._graph.call_module(_COMPILED, tuple(made))
         self._node.meta = {"val": None}
 
     def result(self, position: int, node: Any, meta: dict[str, Any] | None = None) -> Any:
@@ -386,4 +386,4 @@ class _Stub:
         output.meta["desc"] = descriptions
         output.meta["output_stack_traces"] = [None] * len(results)
         self._graph.lint()
-        return torch.fx.GraphModule({_HALF: self._half}, self._graph)
+        return torch.fx.GraphModule({_COMPILED: self._compiled}, self._graph)

@@ -1,6 +1,6 @@
 """Which strides the tensors have that a forward graph saves for its backward.
 
-Nobody but the two graphs sees them, so images may stay as convolutions make and want them: channels
+Only the two graphs see them, so images may stay in the layout that convolutions prefer: channels
 last. AOTAutograd is told the strides of the forward's results and traces the backward with them.
 """
 
@@ -164,7 +164,7 @@ def _is_static(value: torch.Tensor) -> bool:
 
 
 def images(gm: torch.fx.GraphModule) -> set[Node]:
-    """Results of convolutions and what is computed from them place by place or window by window."""
+    """Results of convolutions and what is computed from them pointwise or by windows."""
     images: set[Node] = set()
     several: set[Node] = set()
     for node in gm.graph.nodes:

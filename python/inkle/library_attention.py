@@ -1,4 +1,4 @@
-"""Attention written out by hand, and its gradient, by torch's own kernels on a GPU.
+"""Decomposed attention, and its gradient, by torch's own kernels on a GPU.
 
 The compiler finds it in a joint graph and asks here (``passes::library_attention``): which kernel torch
 would take for ``scaled_dot_product_attention`` of these tensors, or the one that was measured to be
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from inkle import attention_ways, cudnn_attention
-from inkle.eager_half import NAMED_DTYPES, size_of
+from inkle.eager_graph import NAMED_DTYPES, size_of
 
 _log = logging.getLogger("inkle")
 _aten = torch.ops.aten
@@ -165,8 +165,8 @@ class LibraryAttention:
         the forward, of the backward, types of the forward's results, of gradients)."""
         try:
             return self._answer(tensors, bias, Call(dropout, is_causal, scale), sources)
-        except Exception as error:  # noqa: BLE001: written out it is as right
-            _log.info("attention stays written out: %s: %s", type(error).__name__, error)
+        except Exception as error:  # noqa: BLE001: decomposed it is as right
+            _log.info("attention stays decomposed: %s: %s", type(error).__name__, error)
             return None
 
     def _answer(

@@ -1,7 +1,7 @@
-"""Cross entropy that keeps one number a row for the backward instead of the log-softmax.
+"""Cross entropy that saves one value a row for the backward instead of the log-softmax.
 
 ATen's saves the logarithms of all probabilities, as large as the logits. Here the sum of exponentials
-of each row is saved, in f32, and the backward makes the probabilities anew from the logits.
+of each row is saved, in f32, and the backward recomputes the probabilities from the logits.
 """
 
 from __future__ import annotations

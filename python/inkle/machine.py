@@ -52,7 +52,7 @@ _warm: set[tuple[int, str]] = set()  # GPU and what was opened for it
 
 
 def warm_up(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
-    """Opens what a GPU's first compilation and call need, beside the caller, who traces meanwhile.
+    """Opens what a GPU's first compilation and call need, on another thread, while the caller traces.
 
     ``gm``: Dynamo's graph.
     """
@@ -66,7 +66,7 @@ def warm_up(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
         except Exception:  # noqa: BLE001: reported when the graph is compiled
             continue
         _once(gpu, "kernels", compiler.warm_up)
-        what = "convolutions" if convolves else "products"
+        what = "convolutions" if convolves else "GEMMs"
         _once(gpu, what, lambda c=compiler: c.warm_up_libraries(convolves))
 
 

@@ -23,15 +23,15 @@ class Options:
     random: str = "fast"
     """"eager" draws the same random numbers as eager does."""
     partition: str = "auto"
-    """In training, what the forward keeps for the backward: "own" computes again what is faster to
-    compute than to keep, "smallest" whatever may be where that keeps fewer bytes, "default" is
+    """In training, what the forward saves for the backward: "own" recomputes what is faster to
+    recompute than to save, "smallest" all that saves fewer bytes that way, "default" is
     AOTAutograd's own partition; "auto" is "own"."""
     fail_stage: str = ""
     """For tests: the stage of this name fails ("run": each call does). "codegen/PASS": that kernel
     pass fails; "codegen/PASS/wrong": it makes a kernel that does not verify. "passes/PASS/miscompile",
     "schedule/PASS/miscompile" and "codegen/PASS/miscompile": a pass makes another program."""
     graphs: bool = False
-    """On a GPU, calls of equal shapes are recorded once and replayed (mode "reduce-overhead"); in
+    """On a GPU, calls of equal shapes are captured once and replayed (mode "reduce-overhead"); in
     inference."""
     cache: bool = True
     """Machine code of earlier processes is taken from the user's cache, and left there."""
@@ -52,11 +52,11 @@ class Options:
     joint_pass: Sequence[Callable[..., Any]] = ()
     """The same for the joint graph of forward and backward, in inference the graph alone."""
     post_grad_pass: Sequence[Callable[..., Any]] = ()
-    """The same for forward, backward and inference graphs; AOTAutograd cuts the joint graph."""
+    """The same for forward, backward and inference graphs; AOTAutograd partitions the joint graph."""
     patterns: Sequence[tuple[Callable[..., Any], ...]] = ()
     """Pairs of functions (search, replacement), with a third one that looks at each match."""
     partitioner: Callable[..., Any] | None = None
-    """Cuts the joint graph in two, as a ``partition_fn`` of AOTAutograd."""
+    """Partitions the joint graph, as a ``partition_fn`` of AOTAutograd."""
     asked: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     """No key: what modes and keys of TorchInductor's turn on (``inductor_options.turned_on``)."""
 
@@ -76,7 +76,7 @@ _CHOICES = {
 }
 
 # What `graphs` says of training.
-WHY_NO_GRAPHS_IN_TRAINING = "in training, what is kept for the backward would have to stay where it lies"
+WHY_NO_GRAPHS_IN_TRAINING = "in training, tensors saved for the backward would need fixed addresses"
 _FLAGS = ("freeze", "strict", "graphs", "tune", "cache", "debug", "deterministic")
 _PASSES_OF_USERS = ("pre_grad_pass", "joint_pass", "post_grad_pass")
 _OWN = frozenset(field.name for field in dataclasses.fields(Options)) - {"asked"}

@@ -9,10 +9,10 @@ import torch
 from torch._functorch.partitioners import default_partition
 
 from inkle import _inkle, restrided
-from inkle.eager_half import EagerHalf
+from inkle.eager_graph import EagerGraph
 from inkle.importer import GraphImporter, nodes_of
 from inkle.library_attention import LibraryAttention
-from inkle.joint import Halves, Joint, Kept, examine, stubs
+from inkle.joint import TrainingGraphs, Joint, Kept, examine, stubs
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options, viewed
 from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options
 from inkle.report import Failure, GraphReport, add, fault_of, tell, warn
@@ -20,7 +20,7 @@ from inkle.returned import joint_callers, repeats_list
 from inkle.sizes import UnsupportedGraph
 
 class Partition:
-    """Where a joint graph is cut by the compiler; by AOTAutograd where that cannot be, with the
+    """Where a joint graph is partitioned by the compiler; by AOTAutograd where that cannot be, with the
     reason told."""
 
     def __init__(self, name: str, options: Options):
@@ -28,7 +28,7 @@ class Partition:
 
     def __call__(
         self, gm: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **named: Any
-    ) -> Halves:
+    ) -> TrainingGraphs:
         failure = Failure()
         try:
             restrided.correct(gm)
@@ -37,35 +37,35 @@ class Partition:
         except Exception as error:  # noqa: BLE001: the default partition serves all graphs
             kind, message = fault_of(error)
         # Where that raises too, nothing is told here: all runs in eager, and the backend tells why.
-        halves = default_partition(gm, inputs, num_fwd_outputs=num_fwd_outputs, **named)
+        graphs = default_partition(gm, inputs, num_fwd_outputs=num_fwd_outputs, **named)
         report = GraphReport(self._name)
         warn(gm, report, "a joint graph has the default partition", kind, message, failure)
-        return halves
+        return graphs
 
-    def compile(self, joint: Joint, failure: Failure) -> Halves:
+    def compile(self, joint: Joint, failure: Failure) -> TrainingGraphs:
         """The nodes that the compiler does not support are left to eager in a second attempt, the
         last."""
         reports = GraphReport(self._name), GraphReport(self._name)
         start = time.perf_counter()
         try:
-            halves = self._attempt(joint, {}, reports, failure)
+            graphs = self._attempt(joint, {}, reports, failure)
         except (_inkle.Unsupported, _inkle.UserError) as error:
             nodes = nodes_of(error, joint.gm)
             if not nodes:
                 raise
             before = reports[0].seconds
             reports[0].give_up(joint.gm, nodes, before, time.perf_counter() - start - before)
-            halves = self._attempt(joint, nodes, reports, failure)
+            graphs = self._attempt(joint, nodes, reports, failure)
         for report in reports:
             report.compiled = True
             add(report)
             tell(report)
-        return halves
+        return graphs
 
     def _attempt(
         self, joint: Joint, in_eager: dict[str, str], reports: tuple[GraphReport, ...],
         failure: Failure,
-    ) -> Halves:  # fmt: skip
+    ) -> TrainingGraphs:  # fmt: skip
         start = time.perf_counter()
         failure.stage = "frontend"
         walker = GraphImporter(
@@ -86,7 +86,7 @@ class Partition:
         library = None
         if gpu is not None and self._options.numerics != "bitwise":
             library = LibraryAttention(walker, joint.mode, joint.symbols)
-        cut = compiler.cut(
+        partition = compiler.partition(
             walker.importer, native, forward_outputs=joint.num_forward_outputs,
             tangents=joint.tangents, written=joint.written, fixed=joint.fixed,
             saved_inputs=joint.saved_inputs, saved_outputs=joint.saved_outputs,
@@ -94,20 +94,20 @@ class Partition:
             most_bytes=joint.default_bytes, by_bytes=self._options.partition == "smallest",
             attention=library,
         )  # fmt: skip
-        reports[0].stages += cut.stages
+        reports[0].stages += partition.stages
         start = time.perf_counter()
-        kept = Kept(joint, walker, cut)
+        kept = Kept(joint, walker, partition)
         reports[0].frontend_seconds += time.perf_counter() - start
-        both = compiler.compile_halves(cut, native, walker.targets, viewed, as_strided)
+        both = compiler.compile_training(partition, native, walker.targets, viewed, as_strided)
         compiled = []
         for is_backward, report, (made, facts) in zip((False, True), reports, both):
             report.take(facts)
-            sources = set(cut.eager_sources(is_backward))
+            sources = set(partition.eager_sources(is_backward))
             calls = [] if library is None else library.calls
             report.eager = [e for e in (*walker.importer.eager, *calls) if e[1] in sources]
             report.tell_numerics(self._options.numerics)
             report.callable = made
-            made.calls = walker.calls(cut.eager_targets(is_backward))
+            made.calls = walker.calls(partition.eager_targets(is_backward))
             made.share = as_strided if is_backward else viewed
             made.detached, made.apart = ([], []) if is_backward else (walker.detached, walker.apart)
             made.set_detached(made.detached, made.apart)
@@ -122,12 +122,12 @@ class Partition:
             made.set_repeats(made.repeats)
             made.falls_back = not self._options.strict
             made.writes_in_eager = walker.writes_in_eager
-            report.kept_bytes = cut.bytes
+            report.kept_bytes = partition.bytes
             made._boxed_call = True
             made.donates_arguments = is_backward and gpu is not None and report.is_foreseen
             if made.falls_back:
-                half = (cut, is_backward, walker.targets, made.conditions)
-                made.set_fallback(_at_run_time(joint.gm, report, half), made.writes_in_eager)
+                graph = (partition, is_backward, walker.targets, made.conditions)
+                made.set_fallback(_at_run_time(joint.gm, report, graph), made.writes_in_eager)
             made.fails = self._options.fail_stage == "run"
             if self._options.graphs:
                 made.use_graphs(why_not=WHY_NO_GRAPHS_IN_TRAINING)
@@ -136,7 +136,7 @@ class Partition:
 
 
 def _at_run_time(
-    gm: torch.fx.GraphModule, report: GraphReport, half: tuple[Any, ...]
+    gm: torch.fx.GraphModule, report: GraphReport, graph: tuple[Any, ...]
 ) -> Callable[[list[Any], str, bool], Any]:
     """What runs instead of a call that failed before it wrote anything."""
 
@@ -144,6 +144,6 @@ def _at_run_time(
         report.call_failed(message, is_fault)
         kind = "a fault at run time" if is_fault else "not supported"
         warn(gm, report, "a call runs in eager", kind, message, Failure("run"))
-        return EagerHalf(*half)(arguments)
+        return EagerGraph(*graph)(arguments)
 
     return run

@@ -246,7 +246,7 @@ _IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ifloordiv", "ipow", "imatmul",
 
 
 def _is_movable(graph: torch.fx.Graph, inner: set[Node], results: set[Node]) -> bool:
-    """Whether all may be computed where its last node is: nothing writes between, and nobody reads
+    """Whether all may be computed where its last node is: nothing writes between, and no node reads
     a result before."""
     is_between, left = False, len(inner)
     for node in graph.nodes:

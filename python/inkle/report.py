@@ -64,13 +64,13 @@ class GraphReport:
     given_up: list[GivenUp] = dataclasses.field(default_factory=list)
     # (op, source, reason) of what is not as option "numerics" promises.
     not_held: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
-    # Of a half of a graph that Inkle has cut: what the forward keeps for the backward alone.
+    # Of a forward graph that Inkle has partitioned: what the forward keeps for the backward alone.
     kept_bytes: int | None = None
     _program: Any = dataclasses.field(default=None, repr=False)  # a weak reference
 
     @property
     def callable(self) -> Any:
-        """The ``_inkle.TorchCallable``; None where nothing was compiled, or nobody can call it any
+        """The ``_inkle.TorchCallable``; None where nothing was compiled, or no caller holds it any
         more: a report keeps neither its kernels nor its copies of weights."""
         return None if self._program is None else self._program()
 

@@ -182,7 +182,7 @@ class Returned:
             write = self._written[root]
             if write.args[0].op != "placeholder" or not _lie_alike(write, base):
                 self._walker.refuse(f"{node.name} is a view of a written argument that lies otherwise")
-            # Its memory after all writes; nobody but AOTAutograd sees it before.
+            # Its memory after all writes; only AOTAutograd sees it before.
             memory = self._walker.argument(write.args[0])
             self._view(node, root, self._walker.argument(write), memory)
         else:

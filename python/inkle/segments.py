@@ -1,5 +1,5 @@
 """Graphs with sizes or numbers that depend on data, with effects in order, or with tensors that the
-compiler has no type for, cut at those.
+compiler has no type for, split at those.
 
 Ops whose results have such sizes (``nonzero``, an index by a mask, ``item()``) run in eager, and so
 do calls with an effect (``with_effects``: the check behind ``linalg.cholesky``, prints), which a

@@ -64,7 +64,7 @@ struct GemmLibrary {
   // repeat or overlap are copied.
   bool needs_matrices = false;
   // Unaligned rows are slow: with row_bytes > 0, rows of at least least_row elements, of operands
-  // of least_elements, are padded to multiples of so many bytes (pad_products).
+  // of least_elements, are padded to multiples of so many bytes (pad_gemms).
   std::int64_t row_bytes = 0;
   std::int64_t least_row = 0;
   std::int64_t least_elements = 0;
@@ -116,7 +116,7 @@ struct LoopRules {
   double thread_nanoseconds = 0;    // work from which on a thread of its own pays
   std::int64_t elementwise = 0;     // elements of a block without inner loops
   std::int64_t long_reduction = 0;  // elements from which on threads share one result
-  // Sums over columns of rows that are reduced too (cut_columns) or made in the same kernel
+  // Sums over columns of rows that are reduced too (split_columns) or made in the same kernel
   // (unfold_reshapes): rows of a part, and sums that a core keeps beside the row.
   std::int64_t part_rows = 0;
   std::int64_t part_sums = 0;
@@ -159,12 +159,12 @@ struct BlockRules {
   std::int32_t few_columns = 0;  // groups of lanes next to each other
   std::int32_t column_threads = 0;
   std::int64_t column_streams = 0;  // loads of a pass from which on fewer iterations are in flight
-  // Sequential rows, with accumulators of their columns in registers (walk_team).
-  std::int64_t walked_sums = 0;      // of a thread
-  std::int64_t walked_elements = 0;  // of a thread
-  std::int64_t walked_of_warp = 0;   // of a thread whose warp alone has the row
-  std::int32_t walk_warps = 0;       // of a block of such warps
-  std::int32_t walk_threads = 0;
+  // Sequential rows, with accumulators of their columns in registers (sequential_team).
+  std::int64_t sequential_sums = 0;      // of a thread
+  std::int64_t sequential_elements = 0;  // of a thread
+  std::int64_t sequential_of_warp = 0;   // of a thread whose warp alone has the row
+  std::int32_t sequential_warps = 0;     // of a block of such warps
+  std::int32_t sequential_threads = 0;
   // Tiles that are transposed through shared memory (share_tile).
   std::int64_t tile_accesses = 0;
   std::int64_t tile_row = 0;        // bytes, at most
@@ -173,16 +173,16 @@ struct BlockRules {
   std::int64_t large_tiles = 0;  // tiles of block_threads, for each multiprocessor
   std::int64_t large_tile_loads = 0;
   // Bounds on the registers of a thread, as blocks that a multiprocessor is to hold (expand).
-  std::int32_t bounded_threads = 0;    // of a multiprocessor, that are to have their registers
-  std::int32_t large_tile_blocks = 0;  // of tiles of block_threads in shared memory
-  std::int32_t bounded_columns = 0;    // multiprocessors that columns fill, in few blocks
-  std::int64_t bounded_walk = 0;       // elements of a thread that has sequential rows, at most
-  std::int32_t bounded_chunk = 0;      // elements of a thread in a chunk of a scan, at least,
-  std::int32_t chunk_registers = 0;    // and registers that it has beside them
+  std::int32_t bounded_threads = 0;     // of a multiprocessor, that are to have their registers
+  std::int32_t large_tile_blocks = 0;   // of tiles of block_threads in shared memory
+  std::int32_t bounded_columns = 0;     // multiprocessors that columns fill, in few blocks
+  std::int64_t bounded_sequential = 0;  // elements of a thread that has sequential rows, at most
+  std::int32_t bounded_chunk = 0;       // elements of a thread in a chunk of a scan, at least,
+  std::int32_t chunk_registers = 0;     // and registers that it has beside them
 };
 
 // How reductions are split in parts, so that all of the device has work (split_long_reductions,
-// cut_columns).
+// split_columns).
 struct SplitRules {
   std::int64_t part_of_row = 0;     // elements
   std::int64_t part_of_column = 0;  // elements
@@ -190,15 +190,15 @@ struct SplitRules {
   std::int64_t most_blocks = 0;
   std::int64_t least_rows = 0;     // of a part whose columns are summed
   std::int64_t least_columns = 0;  // shorter rows leave threads of a warp idle
-  std::int64_t cut_sums = 0;       // that a block keeps
-  std::int64_t cut_threads = 0;    // of a multiprocessor, with their sums in registers
-  std::int64_t cut_saves = 0;      // bytes that a call moves less, at least, outside of gradients
-  // Last-block reductions (join_endings).
-  std::int64_t ending_points = 0;   // for each of its threads
-  std::int64_t ending_numbers = 0;  // of what is no reduction, together
-  std::int64_t ending_rows = 0;     // of parts, of a strip of columns
-  std::int64_t ending_cells = 0;    // blocks that pass their sums in cells of 8 bytes
-  std::int64_t ending_shared = 0;   // bytes in which the last block reduces columns
+  std::int64_t split_sums = 0;     // that a block keeps
+  std::int64_t split_threads = 0;  // of a multiprocessor, with their sums in registers
+  std::int64_t split_saves = 0;    // bytes that a call moves less, at least, outside of gradients
+  // Last-block reductions (fuse_last_blocks).
+  std::int64_t last_block_points = 0;   // for each of its threads
+  std::int64_t last_block_numbers = 0;  // of what is no reduction, together
+  std::int64_t last_block_rows = 0;     // of parts, of a strip of columns
+  std::int64_t last_block_cells = 0;    // blocks that pass their sums in cells of 8 bytes
+  std::int64_t last_block_shared = 0;   // bytes in which the last block reduces columns
 };
 
 // What threads that share a row cost a fusion. All 0: nothing, one thread has the row.
@@ -301,7 +301,7 @@ struct Target {
   // Scatters that read nothing they write run their points at once, with atomic additions.
   bool scatters_at_once = false;
   // A launch costs more than a scalar that its reader recomputes (move_scalars), or than work that
-  // the last block of another launch can do (join_endings).
+  // the last block of another launch can do (fuse_last_blocks).
   bool launches_cost = false;
 
   LoopRules loops;

@@ -50,7 +50,7 @@ constexpr SetOf<PostOpKind> kGpuPostOps = {PostOpKind::add, PostOpKind::relu,
                                            PostOpKind::gelu_tanh};
 
 // cuBLASLt, whose tanh has fewer bits than f32; cuDNN, and attention, by the host. Fast algorithms
-// want rows at multiples of 16 bytes and groups of 8 channels (pad_products, pad_channels).
+// want rows at multiples of 16 bytes and groups of 8 channels (pad_gemms, pad_channels).
 // Products of bf16 run at four fifths of the datasheet's rate on an H200.
 constexpr Libraries kCuda = {.gemm = {.name = "cuBLASLt",
                                       .types = kFloats,
@@ -83,7 +83,7 @@ constexpr Libraries kCuda = {.gemm = {.name = "cuBLASLt",
 
 // A fork and join takes some hundred nanoseconds, and the other core's cache has to be filled.
 // Blocks of 2048 elements are 8 KB a stream. Sums of columns are chains of 64 terms in f32, and
-// take 32 KB of the second cache. Tasks of products keep their sums, rows and panels in 512 KB of
+// take 32 KB of the L2. Tasks of products keep their sums, rows and panels in 512 KB of
 // it, and leave two threads enough of them; against the library they were measured on a Zen 4 with
 // AVX-512 (bench/gemm.py). Packing keys for attention costs a tenth to a fifth of
 // a block of 32 rows, from 128 on little; of its gradient two blocks of weights are live, and rows
@@ -104,9 +104,9 @@ constexpr LoopRules kLoops = {.thread_nanoseconds = 5000,
                               .gradient_columns = 128,
                               .whole_columns = 512};
 
-// `cut_saves`: softmax(x, 1) and x.mean(0) take 1.30 times as long apart where x has 3 MB, 1.36
+// `split_saves`: softmax(x, 1) and x.mean(0) take 1.30 times as long apart where x has 3 MB, 1.36
 // with 16 MB, 1.12 with 64 MB (Zen with AVX2, one thread); moments and a mean of 200 KB 0.89.
-constexpr SplitRules kCpuSplit = {.least_rows = 16, .cut_saves = kMega};
+constexpr SplitRules kCpuSplit = {.least_rows = 16, .split_saves = kMega};
 
 constexpr Target kAvx2 = {.row = "x86-64-v3",
                           .kind = DeviceKind::cpu,
@@ -145,18 +145,16 @@ constexpr Target with_avx512(std::string_view row, std::string_view own_feature,
 // multiprocessor.
 // `scan_threads`: with more, the wait for the last warp shows (rows of 8192: 3.36 TB/s with 1024,
 // 3.55 with 512, 3.64 with 256).
-// `walked_sums`: of a thread that shares a row with its warp alone, which then waits for nobody,
-// more, with what is kept of the row; eight warps' sums, half of them at a time, are joined in
-// 24 KB.
-// `tile_row`: x.t() + y of 8192 x 8192 of bf16 takes 99.5 us with 256 bytes, 101 with 128, and
-// 103.5 with tiles of threads; where one operand is of f32, 107, 93.5 (of its bytes: 256) and 119.
-// `bounded_threads`: up to 128 registers each make tiles in registers 1.28 times as fast, and
-// columns in few blocks, all of which are resident anyway, 1.04 times.
-// `large_tile_blocks`: one waits for its loads while the other stores.
-// `bounded_walk`: 120 to 128 registers do for 24 elements of two sums each, with 56 bytes at most in
-// memory; with 32 elements it would be 200 to 400 bytes.
-// `bounded_chunk`: running sums of 16-bit elements are 8 to 11 per cent faster, since one block more
-// is resident; of half as many elements the bound costs up to 17 per cent.
+// `sequential_sums`: of a thread that shares a row with its warp alone, which then waits for
+// nobody, more, with what is kept of the row; eight warps' sums, half of them at a time, are joined
+// in 24 KB. `tile_row`: x.t() + y of 8192 x 8192 of bf16 takes 99.5 us with 256 bytes, 101 with
+// 128, and 103.5 with tiles of threads; where one operand is of f32, 107, 93.5 (of its bytes: 256)
+// and 119. `bounded_threads`: up to 128 registers each make tiles in registers 1.28 times as fast,
+// and columns in few blocks, all of which are resident anyway, 1.04 times. `large_tile_blocks`: one
+// waits for its loads while the other stores. `bounded_sequential`: 120 to 128 registers do for 24
+// elements of two sums each, with 56 bytes at most in memory; with 32 elements it would be 200 to
+// 400 bytes. `bounded_chunk`: running sums of 16-bit elements are 8 to 11 per cent faster, since
+// one block more is resident; of half as many elements the bound costs up to 17 per cent.
 constexpr BlockRules kBlocks = {.measured_on = "H200",
                                 .kept_accesses = 4,
                                 .most_kept_accesses = 8,
@@ -175,11 +173,11 @@ constexpr BlockRules kBlocks = {.measured_on = "H200",
                                 .few_columns = 8,
                                 .column_threads = 512,
                                 .column_streams = 6,
-                                .walked_sums = 32,
-                                .walked_elements = 16,
-                                .walked_of_warp = 96,
-                                .walk_warps = 8,
-                                .walk_threads = 1024,
+                                .sequential_sums = 32,
+                                .sequential_elements = 16,
+                                .sequential_of_warp = 96,
+                                .sequential_warps = 8,
+                                .sequential_threads = 1024,
                                 .tile_accesses = 2,
                                 .tile_row = 256,
                                 .least_tile_row = 128,
@@ -189,12 +187,12 @@ constexpr BlockRules kBlocks = {.measured_on = "H200",
                                 .bounded_threads = 512,
                                 .large_tile_blocks = 2,
                                 .bounded_columns = 100,
-                                .bounded_walk = 24,
+                                .bounded_sequential = 24,
                                 .bounded_chunk = 32,
                                 .chunk_registers = 16};
 
 // Parts' sums are written and read once more, which 16 rows make little; 24576 sums are 24
-// registers of each of 1024 threads. `cut_saves` is more than half of L2, from which less is read
+// registers of each of 1024 threads. `split_saves` is more than half of L2, from which less is read
 // the second time; not measured on a card.
 constexpr SplitRules kGpuSplit = {.part_of_row = 8192,
                                   .part_of_column = 32,
@@ -202,14 +200,14 @@ constexpr SplitRules kGpuSplit = {.part_of_row = 8192,
                                   .most_blocks = 16384,
                                   .least_rows = 16,
                                   .least_columns = 256,
-                                  .cut_sums = 24576,
-                                  .cut_threads = 512,
-                                  .cut_saves = 32 * kMega,
-                                  .ending_points = 32,
-                                  .ending_numbers = 16,
-                                  .ending_rows = 512,
-                                  .ending_cells = 32768,
-                                  .ending_shared = 40 * kKilo};
+                                  .split_sums = 24576,
+                                  .split_threads = 512,
+                                  .split_saves = 32 * kMega,
+                                  .last_block_points = 32,
+                                  .last_block_numbers = 16,
+                                  .last_block_rows = 512,
+                                  .last_block_cells = 32768,
+                                  .last_block_shared = 40 * kKilo};
 
 // Four stages of 128 x 256 take 192 of 227 KB. A multiprocessor multiplies 2048 pairs a cycle.
 // Terms in parts and computed left operands were slower than the library and a kernel before it on

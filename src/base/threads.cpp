@@ -21,7 +21,7 @@ namespace {
 
 // libgomp's pool does not survive fork: the child's first parallel region waits for threads that do
 // not exist. No active level means that parallel regions of libraries, too, run on one thread. The
-// handler must be there before anybody forks, hence at load time.
+// handler must be registered before any fork, hence at load time.
 std::atomic<bool> in_forked_child = false;
 [[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, [] {
   in_forked_child.store(true);

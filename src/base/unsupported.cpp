@@ -7,7 +7,7 @@ void UnsupportedNodes::add(const Unsupported& error) {
   if (!first_) {
     first_.emplace(at);
   } else if (at.nodes().empty()) {
-    // Nobody can leave that to another way: it is what is told.
+    // Without nodes nothing can be left to eager: this error is the one to report.
     if (!first_->nodes().empty()) first_.emplace(at);
   } else if (!first_->nodes().empty()) {
     for (const NodeFault& fault : at.nodes()) first_->add(fault);

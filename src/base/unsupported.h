@@ -80,7 +80,7 @@ auto at_node(std::string_view node, std::string_view note, Work&& work) {
 }
 
 // What was found to be unsupported in several places, thrown as one error that names the nodes of
-// all, so that whoever leaves them to another way has to do so once.
+// all, so that the frontend leaves them to eager in one attempt.
 class UnsupportedNodes {
  public:
   // Whether it went through; if not, what it threw is kept.

@@ -72,7 +72,7 @@ Claim::Claim(std::filesystem::path lock, milliseconds patience, const WaitWith& 
 }
 
 void Claim::wait(milliseconds patience) {
-  log(LogChannel::cache, "another process compiles this, which is waited for");
+  log(LogChannel::cache, "waiting for another process that compiles this");
   const auto end = Clock::now() + patience;
   for (milliseconds pause = kFirstPause; !is_given_up(file_->number());
        pause = std::min(pause * 2, kLongestPause)) {

@@ -1,6 +1,6 @@
-// That one process makes an entry, and the others who want it wait for it: the ranks of a job.
+// Makes one process compile an entry while the others that need it wait: the ranks of a job.
 //
-//   kernels/4f/.lock-4f0c...e1    locked by who makes that entry; the kernel unlocks it when its
+//   kernels/4f/.lock-4f0c...e1    locked by the process that makes it; the OS unlocks it when its
 //                                 holder ends, in whatever way
 #pragma once
 
@@ -23,12 +23,12 @@ using WaitWith = std::function<void(const std::function<void()>&)>;
 
 class Claim {
  public:
-  // Where nobody can be waited for, or need be.
+  // A claim that holds no lock and waits for no process.
   Claim() = default;
   // Takes the lock, or waits until it can be had, its holder has said that it keeps nothing, or
   // patience is at an end, which is said in one line of log. A file that cannot be locked is none.
   Claim(std::filesystem::path lock, std::chrono::milliseconds patience, const WaitWith& wait_with);
-  // Who waits is told that nothing is kept, unless `kept` was called.
+  // Tells waiting processes that nothing was kept, unless `kept` was called.
   ~Claim();
   Claim(Claim&& other) noexcept = default;
   Claim& operator=(Claim&&) = delete;

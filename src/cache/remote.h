@@ -1,4 +1,4 @@
-// Entries of the cache that machines share: a Redis server that nobody trusts. An entry is signed
+// Entries of the cache that machines share, on an untrusted Redis server. An entry is signed
 // with a secret that the machines have and the server does not, since it is machine code.
 #pragma once
 

@@ -111,7 +111,7 @@ package::Hash key_of_environment() {
   }
 }
 
-// Of TLS. Settings that would have no effect are refused: who makes them expects encryption.
+// Reads the TLS settings. Those without effect are refused, as the user expects encryption.
 void read_tls(Address& address) {
   for (const char* name : {"INKLE_REMOTE_CACHE_CA", "INKLE_REMOTE_CACHE_CERTIFICATE"}) {
     if (variable(name) != nullptr && !address.tls) {

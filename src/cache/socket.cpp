@@ -53,8 +53,8 @@ Resolved resolve(const std::string& host, std::uint16_t port, int flags) {
   return resolved;
 }
 
-// A resolver waits for many seconds, and there is no way to stop it: it is left behind with what it
-// needs.
+// A resolver may block for many seconds and cannot be cancelled: its thread is detached and owns
+// what it needs.
 Resolved resolve_within(const std::string& host, std::uint16_t port, milliseconds time) {
   if (Resolved numeric = resolve(host, port, AI_NUMERICHOST); numeric.error.empty()) return numeric;
   std::promise<Resolved> promise;

@@ -106,7 +106,7 @@ bool write_file(const fs::path& path, std::span<const std::byte> bytes) {
   return false;
 }
 
-// Of a lock; whether nobody has it.
+// Whether no process holds this lock.
 bool is_unlocked(const fs::path& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   return file.number() >= 0 && ::flock(file.number(), LOCK_EX | LOCK_NB) == 0;

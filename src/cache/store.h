@@ -2,7 +2,7 @@
 // may be deleted at any time, and shared by any number of processes.
 //
 //   kernels/4f/4f0c...e1.entry    one entry: a file as packages are, named by the hash of its key
-//   kernels/4f/.lock-4f0c...e1     who makes that entry (claim.h)
+//   kernels/4f/.lock-4f0c...e1     the lock of its maker (claim.h)
 //   kernels/index-3.db            sizes, order of use, fields of keys (index.h)
 #pragma once
 
@@ -44,7 +44,7 @@ class Store {
                                                            std::string_view made_of = {});
   // Replaces what was there; the file is whole or not there. The remote cache gets it too.
   void put(const Key& key, std::span<const std::byte> content);
-  // Before an entry that was not found is made: who gets it after others had it looks again.
+  // Before an entry that was not found is made. After waiting for another process, look again.
   [[nodiscard]] Claim claim(const Key& key, const WaitWith& wait_with) const;
   // Tells the index what was found, made and missed since, and deletes what is beyond the limit,
   // the least recently used first. After a number of the above.

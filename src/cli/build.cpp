@@ -225,7 +225,7 @@ void add_build(CLI::App& app) {
       ->add_option(
           "--weights", arguments->weights,
           "together: in the package; separate: in a file of their own beside it, NAME.weights; "
-          "none: given by who runs it")
+          "none: given when it runs")
       ->capture_default_str()
       ->check(CLI::IsMember({"together", "separate", "none"}));
   command->add_option("--sign", arguments->sign,

@@ -34,7 +34,7 @@ void add_compile_options(CLI::App& command, CompileArguments& a) {
                      "run only the first N of the optional passes over "
                      "graphs, nests and kernels, for bisection");
   command.add_flag("--training", a.training,
-                   "compile as a half of a training step: weights change with every call");
+                   "compile as a forward or backward graph: weights change with every call");
   command
       .add_option("--fail-stage", a.fail_stage, "for tests: as the option of that name in Python")
       ->group("");

@@ -44,7 +44,7 @@ std::int64_t shortened(std::int64_t extent, std::int64_t unit) {
 }
 
 struct Tally {
-  std::int64_t interpreted = 0, large = 0, long_runs = 0, endings = 0, beside = 0, wrong = 0,
+  std::int64_t interpreted = 0, large = 0, long_runs = 0, last_blocks = 0, beside = 0, wrong = 0,
                steps = 0;
 };
 
@@ -63,8 +63,8 @@ class KernelRun {
 
   // Says what is wrong, a line for each finding.
   void run(const std::string& name, Tally& tally) {
-    if (has_ending()) {
-      ++tally.endings;
+    if (has_last_block()) {
+      ++tally.last_blocks;
     } else {
       cut_short();
     }
@@ -88,10 +88,10 @@ class KernelRun {
  private:
   LoopKernel& loops() { return std::get<LoopKernel>(step_.kernel.body); }
 
-  bool has_ending() const {
-    return step_.kernel.ending || std::ranges::any_of(step_.kernel.beside, [](const auto& beside) {
-             return beside.ending.has_value();
-           });
+  bool has_last_block() const {
+    return step_.kernel.last_block ||
+           std::ranges::any_of(step_.kernel.beside,
+                               [](const auto& beside) { return beside.last_block.has_value(); });
   }
 
   void cut_short() {
@@ -240,7 +240,7 @@ class KernelRun {
     }
     kernel::CheckOptions options;
     options.seeds = 1;
-    options.limit_residency = has_ending();
+    options.limit_residency = has_last_block();
     options.max_steps = kMostSteps;
     // Sums of floats by atomics take any order.
     options.compare_results = std::ranges::none_of(
@@ -324,7 +324,7 @@ void interpret_kernels(const CompileArguments& a) {
       "{} kernels: {} interpreted in {} thousand steps "
       "({} with their last blocks, {} side by side), {} too long, {} too large, {} wrong, {} cases "
       "failed\n",
-      known.size(), tally.interpreted, tally.steps / 1000, tally.endings, tally.beside,
+      known.size(), tally.interpreted, tally.steps / 1000, tally.last_blocks, tally.beside,
       tally.long_runs, tally.large, tally.wrong, failed);
   if (tally.wrong + failed > 0) user_error("{}: kernels are wrong", a.file);
 }

@@ -27,8 +27,8 @@ void check_devices(const schedule::ScheduledProgram& scheduled, const abi::Devic
     sources.insert(sources.end(), nodes.begin(), nodes.end());
   }
   if (labels.empty()) return;
-  unsupported_at(sources, "{} makes a tensor of the CPU in a program of a GPU: {}",
-                 fmt::join(labels, ", "), fmt::join(sources, ", "));
+  unsupported_at(sources, "{} makes a CPU tensor in a CUDA program: {}", fmt::join(labels, ", "),
+                 fmt::join(sources, ", "));
 }
 
 }  // namespace inkle::driver

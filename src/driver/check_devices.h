@@ -1,4 +1,4 @@
-// Programs of a GPU make all of their tensors there.
+// Checks that a CUDA program makes all of its tensors on the GPU.
 #pragma once
 
 #include "abi/device.h"
@@ -6,8 +6,8 @@
 
 namespace inkle::driver {
 
-// What computes a tensor of another device is not ours: on a GPU, sizes and scalars of the CPU.
-// Throws Unsupported naming all of it at once, as it goes to eager in another attempt.
+// Generated code cannot compute tensors of another device, such as CPU scalars in a CUDA program.
+// Throws Unsupported naming all such nodes at once, so that a second attempt leaves them to eager.
 void check_devices(const schedule::ScheduledProgram& scheduled, const abi::Device& device);
 
 }  // namespace inkle::driver

@@ -115,7 +115,7 @@ void Compiler::foresee(const schedule::ScheduledProgram& scheduled) {
   try {
     target_->foresee(plan_convolutions(scheduled, *target_));
   } catch (const std::exception& error) {  // said again where it matters
-    log(LogChannel::driver, "looking ahead: {}", error.what());
+    log(LogChannel::driver, "searching convolutions ahead of time: {}", error.what());
   }
 }
 

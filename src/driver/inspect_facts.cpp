@@ -90,7 +90,7 @@ class FactsMaker {
     facts_.steps.push_back(std::move(f));
   }
 
-  // A product or convolution of f16 or bf16.
+  // A GEMM or convolution of f16 or bf16.
   static bool multiplies_narrow(const abi::PlanStep& step) {
     const auto* call = std::get_if<abi::LibraryCall>(&step.action);
     if (call == nullptr) return false;

@@ -1,4 +1,4 @@
-// What the libraries of GPUs were measured to do best (runtime/cuda/library_choices.h), in the
+// The fastest measured algorithms of CUDA libraries (runtime/cuda/library_choices.h), in the
 // user's cache: one entry for each problem.
 #pragma once
 

@@ -18,7 +18,7 @@ struct MachineLimits {
   };
   std::vector<Level> levels;
   double flops_f32 = 0;     // operations a second; a fused multiply-add counts two
-  double flops_matrix = 0;  // of products of f16 and bf16; 0: as f32
+  double flops_matrix = 0;  // of GEMMs in f16 and bf16; 0: as f32
   int threads = 1;
 
   // The level for a working set of `bytes`.

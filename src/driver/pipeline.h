@@ -139,7 +139,7 @@ class Compiler {
   // are left for then. `convolutions`: the program has such.
   void warm_up() noexcept { target_->warm_up(); }
   void warm_up_libraries(bool convolutions) noexcept { target_->warm_up_libraries(convolutions); }
-  // Waits for what was started beside callers; before the process ends.
+  // Waits for background threads, before the process ends.
   void settle() noexcept { target_->settle(); }
 
   [[nodiscard]] const abi::DeviceDescription& device() const { return target_->device(); }
@@ -153,11 +153,13 @@ class Compiler {
   [[nodiscard]] Compiled restore(std::vector<std::byte> bytes) const;
   [[nodiscard]] const Backend& target() const { return *target_; }
 
-  // The passes on a joint forward-backward graph, then its cut into two, each for compile(). Their
-  // times are added to `stages`. Throws as compile() does.
-  [[nodiscard]] partition::Halves cut(graph::Graph joint, const partition::Joint& info,
-                                      partition::Weigh weigh, const CompileOptions& options,
-                                      std::vector<StageTime>& stages) const;
+  // The passes on a joint forward-backward graph, then its partition into forward and backward
+  // graph, each for compile(). Their times are added to `stages`. Throws as compile() does.
+  [[nodiscard]] partition::TrainingGraphs partition(graph::Graph joint,
+                                                    const partition::Joint& info,
+                                                    partition::Weigh weigh,
+                                                    const CompileOptions& options,
+                                                    std::vector<StageTime>& stages) const;
 
   // A plan of this compiler, ready to run. Throws as the runtime does.
   [[nodiscard]] std::unique_ptr<runtime::common::Executable> load(const Compiled& compiled) const {
@@ -194,7 +196,7 @@ class Compiler {
   // Adds what no kernel of the program can be written for.
   void probe(const schedule::ScheduledProgram& scheduled, const CompileOptions& options,
              UnsupportedNodes& found);
-  // Tells the target what libraries will be asked for, to look for it while kernels are compiled.
+  // Tells the target the library calls, to search their algorithms while kernels are compiled.
   void foresee(const schedule::ScheduledProgram& scheduled);
   void finish(schedule::ScheduledProgram& scheduled, const CompileOptions& options,
               Compiled& compiled);

@@ -13,8 +13,8 @@
 namespace inkle::driver {
 namespace {
 
-// Of programs in the user's cache; empty where there is none, or all stages are to be run: who
-// looks at a stage, or at code, has them made.
+// The key of programs in the user's cache; empty without a cache, or if all stages must run: dumps
+// of stages and of code need them.
 Identity keyed_identity(const Backend& target, const CompileOptions& options) {
   const bool runs_all = options.dump || options.dump_nest_pass || options.dump_kernel_pass ||
                         options.keep_code || options.keep_objects || options.only_text ||

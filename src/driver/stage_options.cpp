@@ -34,7 +34,7 @@ std::vector<std::string> skipped(const CompileOptions& options, bool of_nests) {
   return names;
 }
 
-// Passes over graphs that are left out. Whether attention written out by hand is found may depend
+// Passes over graphs that are left out. Whether decomposed attention is found may depend
 // on the batch (of one row it looks otherwise), and its result then would.
 std::vector<std::string> skipped_passes(const CompileOptions& options) {
   std::vector<std::string> names = skipped(options, false);

@@ -79,7 +79,7 @@ class Backend {
   virtual ~Backend() = default;
 
   [[nodiscard]] virtual const abi::DeviceDescription& device() const = 0;
-  // All of the machine that code and plans depend on.
+  // Every property of the machine that code and plans depend on.
   [[nodiscard]] virtual Identity identity() const = 0;
   // Where its tensors live.
   [[nodiscard]] virtual abi::Device location() const { return {}; }
@@ -90,12 +90,12 @@ class Backend {
   virtual void warm_up() noexcept {}
   // Opens libraries that a first call waits for; `convolutions`: it has such.
   virtual void warm_up_libraries(bool /*convolutions*/) noexcept {}
-  // Is given, before its kernels are compiled, a plan that lacks them: what its calls of libraries
-  // take to find may be looked for meanwhile.
+  // Gets the plan's library calls before its kernels are compiled, so that it can search the
+  // libraries' algorithms meanwhile.
   virtual void foresee(const abi::Plan& /*plan*/) {}
-  // Waits for what runs beside.
+  // Waits for work on background threads.
   virtual void settle() noexcept {}
-  // If products that share an operand are worth merging there: what they cost.
+  // Costs of GEMMs, if horizontally fusing those that share an operand is worth it there.
   [[nodiscard]] virtual std::optional<passes::ProductCosts> products() const { return {}; }
   // The step is run by the host, which allocates its result (a convolution or attention).
   [[nodiscard]] virtual bool host_makes_result(const schedule::Step& /*step*/,
@@ -106,8 +106,8 @@ class Backend {
   // code. Throws as code generators do.
   [[nodiscard]] virtual std::vector<TargetKernel> compile(std::span<const TargetUnit> units,
                                                           const CodeOptions& options) = 0;
-  // The fastest schedule of each case, measured there; what there is no memory to measure in, and
-  // all where nothing is measured, keeps its own.
+  // The fastest schedule of each case, measured on the device. A case keeps its own schedule if
+  // there is no memory to measure it, or nothing is measured.
   [[nodiscard]] virtual std::vector<schedule::Schedule> tune(std::span<const TuneCase> cases) {
     std::vector<schedule::Schedule> same;
     for (const TuneCase& c : cases) same.push_back(c.unit.schedule);

@@ -69,7 +69,7 @@ class CpuBackend final : public Backend {
 
   std::vector<TargetKernel> compile(std::span<const TargetUnit> units,
                                     const CodeOptions& options) override {
-    // Text of the code is not kept, so who wants it compiles.
+    // The cache has no text of the code, so a request for it compiles.
     const std::shared_ptr<cache::Store> store =
         !options.cache || options.text || options.only_text || build_identity().empty() ||
                 !generator_.runs_here()

@@ -165,7 +165,7 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // Text of the code is not kept, so who wants it compiles.
+  // The cache has no text of the code, so a request for it compiles.
   [[nodiscard]] KeptModules kept_modules(const CodeOptions& options) const {
     const std::string& architecture = device().architecture;
     const bool has_code = !options.text && !options.object && !options.only_text;

@@ -84,7 +84,7 @@ class Measuring {
     return memory_.back()->get() != nullptr;
   }
 
-  // The median of kRuns runs; 0 if the kernel cannot run on these sizes. What the second cache does
+  // The median of kRuns runs; 0 if the kernel cannot run on these sizes. What the L2 does
   // not hold is found there by no kernel of a model either: then it is overwritten before each run.
   double microseconds(const TuneCase& c, const CompiledKernel& kernel, Module& module) {
     const auto blocks = sym::hint(kernel.blocks);

@@ -58,13 +58,13 @@ struct Input {
   bool is_parameter = false;  // a weight: the same tensor from call to call
 };
 
-// In which memory an output is returned. A contract with the caller: what he writes to one output
-// must reach those that share its storage, and no other.
+// In which memory an output is returned. A contract with the caller: a write to one output must
+// reach those that share its storage, and no others.
 enum class Sharing : std::uint8_t {
   own,       // "%1": a storage that neither an argument nor another output has
   argument,  // "%1 in %x": the memory of argument x
   storage,   // "%1 in 0": storage number 0, which all outputs in it share
-  free,      // "free %1": whatever costs least; nobody writes to it
+  free,      // "free %1": whatever costs least; the caller does not write to it
 };
 
 struct Output {
@@ -132,7 +132,7 @@ void replace_operands(Node& node, const std::function<ValueId(ValueId)>& f);
 [[nodiscard]] const Type& output_type(const Graph& graph, const Output& output);
 
 // How the sharing of the outputs of `after` differs from that of `before`, naming outputs by their
-// position; "" if it does not. Storages are compared by who shares them, not by number.
+// position; "" if it does not. Storages are compared by their sets of outputs, not by number.
 [[nodiscard]] std::string sharing_difference(const Graph& before, const Graph& after);
 
 // For each value whether it is an output.

@@ -11,9 +11,9 @@
 //
 // Integer inputs are "%s0: int"; several results "%1: t, %2: t = op(..)"; arguments are printed in
 // schema order, trailing ones equal to their default left out; a literal tensor is
-// "%c0: i64[2] = literal [1, 2]"; a call to eager "%3: f32[..] = eager \"aten::foo\" 5 (..)",
-// with its number in the host's table. Nodes that may reuse their first operand's memory end in
-// "in_place", those that a cut must keep or compute again in "saved" and "recomputed".
+// "%c0: i64[2] = literal [1, 2]"; a call to eager "%3: f32[..] = eager \"aten::foo\" 5 (..)", with
+// its number in the host's table. Nodes that may reuse their first operand's memory end in
+// "in_place", those that the partition must save or recompute in "saved" and "recomputed".
 #pragma once
 
 #include <memory>

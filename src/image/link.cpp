@@ -1,6 +1,6 @@
 // The linker. Sections of all objects that occupy memory are laid out one after the other, first
 // code, then jumps through the import table, then constants. What refers to another part of the
-// image is relocated here, as its distance is fixed; nothing is left for who loads it.
+// image is relocated here, as its distance is fixed; the loader relocates nothing.
 #include <elf.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // How a collective over axes is carried out: by shuffles inside of a warp, through shared memory
-// across warps, through the other blocks' shared memory across a cluster. One place decides it for
-// the verifier, for lower_collectives and for whoever declares scratch memory.
+// across warps, through the other blocks' shared memory across a cluster. Decided here once, for
+// the verifier, for lower_collectives and for declarations of scratch memory.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,8 @@ struct CollectivePlan {
 
 // Elements of scratch memory that a collective over axes needs for each of its states, of which
 // there is one for each of `lanes`. Scratch has so many elements in one dimension; or two halves of
-// so many, which a collective in a loop uses in turns: then no barrier need keep the next iteration
-// from overwriting what this one still reads.
+// so many for a collective in a loop (double buffering): then no barrier need keep the next
+// iteration from overwriting what this one still reads.
 [[nodiscard]] std::int64_t scratch_places(const CollectivePlan& plan, Op op, std::int64_t lanes);
 
 }  // namespace inkle::kernel

@@ -19,7 +19,7 @@ double round_f16(std::span<const double> x) {
   return abi::f16_to_float(abi::float_to_f16(static_cast<float>(x[0])));
 }
 
-// What AVX512-BF16 does: numbers below the least normal one are 0, taken and given.
+// As AVX512-BF16 does: denormals are flushed to 0, as operands and as results.
 float flushed(double x) {
   const auto f = static_cast<float>(x);
   return std::fabs(f) < 0x1p-126F ? std::copysign(0.0F, f) : f;
@@ -47,8 +47,8 @@ loop::Scalar dot_bf16(std::span<const loop::Scalar> x) {
 }
 
 // exp_term: the rounding of x * log2(e) makes it off by |x| 2^-24 of itself, two units of the
-// approximate exp2 come on top; below the least normal number it is 0. A term is a small part of
-// the sum where |x| is large.
+// approximate exp2 come on top; denormal results are 0. A term is a small part of the sum where |x|
+// is large.
 constexpr std::array kRows = {
     FunctionRow{NamedFunction::exp_term, "exp_term", 1, exp_term, 0x1p-17, 0x1p-126},
     FunctionRow{NamedFunction::erf_plus_one, "erf_plus_one", 1, erf_plus_one, 0, 3e-7},

@@ -66,7 +66,7 @@ class Hoister {
         case Op::tma_store:
           all |= bit_of(kernel_.memories[std::get<Bulk>(op.detail).map].of);
           break;
-        case Op::barrier:  // others may have written anything before it
+        case Op::barrier:  // other threads may have written anything before it
         case Op::barrier_wait:
         case Op::fence:
           all = ~MemorySet{0};

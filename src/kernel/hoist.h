@@ -1,4 +1,4 @@
-// Moves what does not change in a loop in front of it, and joins equal operations.
+// Hoists loop-invariant operations out of loops, and merges equal operations.
 //
 //   for i { %0 = load g[0]; %1 = exp(%0) ... }   ->   %0 = load g[0]; %1 = exp(%0); for i { ... }
 //

@@ -29,8 +29,8 @@ enum class Writes : std::uint8_t {
 struct Argument {
   std::span<std::byte> data;
   Writes writes = Writes::by_role;
-  // An earlier launch may still access it: nobody does before dependency_wait, where the kernel has
-  // one.
+  // An earlier launch may still access it: no access comes before dependency_wait, where the kernel
+  // has one.
   bool is_of_earlier_launch = true;
 };
 
@@ -42,7 +42,7 @@ struct Instance {
 enum class ReportKind : std::uint8_t {
   outside,            // an index beyond its dimension
   misaligned,         // an access or an argument, against what its memory states
-  uninitialised,      // a read of what nobody has written
+  uninitialised,      // a read of what was never written
   read_only,          // a write to an `in` parameter
   constant_written,   // a read by the read-only path of memory that the launch writes
   not_written,        // an element of an `out` parameter
@@ -51,10 +51,10 @@ enum class ReportKind : std::uint8_t {
   race,               // two accesses that nothing orders
   proxy,              // two accesses ordered but for a proxy fence
   divergence,         // a barrier or collective that not all of its scope reach
-  hang,               // nobody can go on, or nothing changes any more
+  hang,               // a deadlock, or a livelock: no thread makes progress
   phase,              // a wait for a phase that is over and followed by a complete one
   arrivals,           // more arrivals at an mbarrier than its phase has, or a bad count
-  unfinished,         // a bulk copy that nobody waits for before its block ends
+  unfinished,         // a bulk copy without a wait before its block ends
   early_use,          // of the result of asynchronous work before it was waited for
   mma_fence,          // registers given to wgmma without mma_fence after they were written
   before_dependency,  // an access before dependency_wait
@@ -87,8 +87,8 @@ struct Finding {
 // One line; the operations by their text.
 [[nodiscard]] std::string to_string(const Kernel& kernel, const Finding& finding);
 
-// Who runs next. Threads are stopped anywhere but in `in_order` and `reverse`, where one runs until
-// it waits.
+// Which thread runs next. Threads are preempted anywhere but in `in_order` and `reverse`, where one
+// runs until it waits.
 enum class Interleaving : std::uint8_t { in_order, reverse, random };
 
 struct InterpretOptions {

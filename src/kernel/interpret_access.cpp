@@ -17,7 +17,7 @@ bool is_gpu(const Kernel& kernel) {
 
 }  // namespace
 
-// --- Places
+// --- Addresses
 
 std::int64_t Addresses::element(const Thread& thread, const AccessCode& access, std::uint32_t lane,
                                 bool reports) {
@@ -181,7 +181,7 @@ void Accesses::private_write(Thread& thread, MemoryId memory, std::int64_t eleme
   thread.private_state[at] = 1;
 }
 
-// --- Memory that threads share
+// --- Shared and global memory
 
 Scalar Accesses::read(Thread& thread, const AccessCode& access, Place place) {
   const Memory& memory = code_.kernel().memories[access.memory];

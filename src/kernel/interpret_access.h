@@ -10,7 +10,7 @@
 
 namespace inkle::kernel {
 
-// Where accesses go, with findings where that is nowhere.
+// Elements that accesses refer to, with findings where there is none.
 class Addresses {
  public:
   Addresses(const ThreadCode& code, const LaunchMemory& memory, Findings& findings)
@@ -37,7 +37,7 @@ class Addresses {
   void check_form(const Thread& thread, const Instruction& i, const AccessCode& access);
   // No access of what an earlier launch may still access comes before dependency_wait.
   void check_dependency(const Thread& thread, MemoryId memory);
-  // Nobody writes an `in` parameter.
+  // An `in` parameter is never written.
   void check_writable(const Thread& thread, MemoryId memory, std::int64_t begin, std::int64_t end);
 
  private:

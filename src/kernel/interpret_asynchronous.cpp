@@ -296,7 +296,7 @@ void AsynchronousCopies::check_finished(const Thread& last) {
     finding.operation = operation;
     finding.memory = memory;
     finding.agents = {agents_.at(last.channel)};
-    finding.message = fmt::format("the block ends and nobody has waited until the copy {}", what);
+    finding.message = fmt::format("the block ends without a wait until the copy {}", what);
     findings_.add(std::move(finding));
   };
   for (MemoryId m = 0; m < block.phase_barriers.size(); ++m) {
@@ -348,8 +348,8 @@ void AsynchronousCopies::perform(BulkCopy copy) {
   barriers_.complete_if_due(barrier);
 }
 
-// Shared memory may be written again after bulk_wait; what the copy writes is seen by nobody of
-// this launch.
+// Shared memory may be written again after bulk_wait; no thread of this launch sees what the copy
+// writes.
 void AsynchronousCopies::bulk_store(Thread& thread, const Instruction& i) {
   const auto& info = code_.kernel().detail<Bulk>(i.operation);
   const Memory& map = code_.kernel().memories[info.map];

@@ -69,7 +69,7 @@ class AsynchronousCopies {
   void bulk_store(Thread& thread, const Instruction& i);
   [[nodiscard]] std::vector<BulkCopy>& pending() { return pending_; }
   void perform(BulkCopy copy);
-  // The last thread of a block has ended: are there bulk copies that nobody has waited for?
+  // After the last thread of a block: finds bulk copies that were not waited for.
   void check_finished(const Thread& last);
 
  private:

@@ -78,7 +78,7 @@ bool ThreadBarriers::wait(Thread& thread, ThreadBarrier& barrier, std::size_t ar
   return true;
 }
 
-// Those who come to a barrier where others are.
+// Finds threads of one scope that wait at different barriers.
 void ThreadBarriers::check(const Thread& thread, const ThreadBarrier& barrier, const Instruction& i,
                            std::int64_t expected) {
   const auto& info = kernel_.detail<Barrier>(i.operation);
@@ -121,7 +121,7 @@ void ThreadBarriers::complete(ThreadBarrier& barrier) {
   barrier.waiting.clear();
 }
 
-// --- Meetings
+// --- Rendezvous
 // --------------------------------------------------------------------------------------
 
 Rendezvous* Meetings::meet(Thread& thread, std::uint64_t group, std::int64_t position,

@@ -1,4 +1,4 @@
-// Who does what in a launch, and what was found to be wrong. For interpret_*.cpp only.
+// Which agent does what in a launch, and what was found to be wrong. For interpret_*.cpp only.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,6 +1,5 @@
-// Values that are out of date: a strong read may see any value that nothing orders before a later
-// one which it must have seen. Random schedules take such a value now and then. For interpret_*.cpp
-// only.
+// Stale values: a strong read may see any value that nothing orders before a later one which it
+// must have seen. Random schedules take such a value now and then. For interpret_*.cpp only.
 #pragma once
 
 #include <cstdint>

@@ -79,7 +79,7 @@ Inputs make_inputs(const Kernel& kernel, std::span<const std::int64_t> sizes, st
                                                         : loop::make_scalar(memory.dtype, draw % 4);
         loop::write_element(memory.dtype, data + static_cast<std::size_t>(e) * size, scalar);
       }
-      // Nobody need write all of a memory whose size was given from outside.
+      // A memory whose size was given from outside need not be written entirely.
       const Writes writes = is_open ? Writes::any : Writes::by_role;
       instance.arguments.push_back({{data, bytes}, writes, true});
     }

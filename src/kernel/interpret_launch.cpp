@@ -184,7 +184,7 @@ void LaunchMemory::check_written(Findings& findings) const {
           finding.message = "the workspace is not 0 after the launch";
           findings.add(std::move(finding));
         } else if (all && cell.writes == 0) {
-          finding.message = "nobody has written it";
+          finding.message = "it was never written";
           findings.add(std::move(finding));
         } else if (once && cell.writes > 1) {
           finding.kind = ReportKind::written_again;

@@ -28,7 +28,7 @@ struct Record {
   [[nodiscard]] bool is_none() const { return clock == 0; }
 };
 
-// Who accesses, and what it has seen.
+// The agent that accesses, and what it has seen.
 struct Actor {
   Channel channel;
   std::uint32_t clock = 1;
@@ -38,7 +38,7 @@ struct Actor {
   bool is_asynchronous = false;
 };
 
-// What a write of a location has published, for those who acquire.
+// What a write of a location has published, for agents that acquire.
 struct Release {
   Clock seen, fenced;
   Channel channel;
@@ -89,7 +89,7 @@ class Storage {
     return cell.more == 0 ? nullptr : &more_[cell.more - 1];
   }
   More& make_more(Cell& cell);
-  // Who has accessed it: after a race nobody is checked against those before.
+  // Forgets its accesses: after a race nothing is checked against those before.
   void forget(Cell& cell);
   std::unordered_map<std::int64_t, std::vector<Release>>& releases() { return releases_; }
   std::unordered_map<std::int64_t, History>& histories() { return histories_; }

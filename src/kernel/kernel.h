@@ -10,7 +10,7 @@
 //   }
 //
 // A kernel is flat: operations, values, regions and memories are positions in its vectors; an
-// operation removed from its region leaves a hole there that nobody refers to.
+// operation removed from its region leaves an unreferenced hole there.
 #pragma once
 
 #include <cstdint>

@@ -190,7 +190,7 @@ Values ReduceLowering::tree(std::vector<Values> parts, std::span<const ThreadAxi
 
 namespace {
 
-// Places of scratch memory: [row][lane][column], so that the threads of a warp lie side by side.
+// Layout of scratch memory: [row][lane][column], so that threads of a warp have adjacent elements.
 struct Columns {
   std::int64_t lanes = 1;
   std::int64_t count = 1;  // columns
@@ -229,7 +229,7 @@ void ReduceLowering::column_rows(const ThreadAxis& axis, Expr rows,
   });
 }
 
-// Rows are joined by halves, whose joins all threads share; the last ones one after the other, a
+// Rows are combined by halves, whose combinations all threads share; the last ones sequentially, a
 // result by one thread.
 Values ReduceLowering::columns(const Values& states, const ThreadAxis& axis) {
   const Columns at{emit_.lanes(), collective_.plan.threads / axis.extent,
@@ -311,7 +311,7 @@ Values ReduceLowering::columns(const Values& states, const ThreadAxis& axis) {
 
 // --- Blocks of a cluster -------------------------------------------------------------------------
 
-// One thread of each team leaves its block's states, and each thread joins those of all blocks.
+// One thread of each team stores its block's states, and each thread combines those of all blocks.
 Values ReduceLowering::across_cluster(const Values& states) {
   const std::vector<ThreadAxis> members = collective_.members();
   const Expr place =
@@ -352,7 +352,7 @@ Values ReduceLowering::across_cluster(const Values& states) {
   return tree(std::move(parts), collective_.plan.cluster);
 }
 
-// As many places as there are teams, beside a collective's scratch memory.
+// As many elements as teams and lanes, beside a collective's scratch memory.
 MemoryId ReduceLowering::cluster_memory(MemoryId scratch) {
   Memory made = builder_.kernel().memories[scratch];
   const auto taken = [&](const std::string& name) {

@@ -56,7 +56,7 @@ ValueId ScanLowering::is_at_least(Expr e, std::int64_t bound) {
                           {builder_.index(e), builder_.integer(DType::i64, bound)});
 }
 
-// Each of `count` lanes, `stride` apart, gets what it and those before it make.
+// An inclusive scan over `count` lanes, `stride` apart.
 Values ScanLowering::scan_lanes(const Values& states, Expr position, std::int64_t count,
                                 std::int64_t stride) {
   Values out = states;
@@ -178,7 +178,7 @@ Values ScanLowering::scan_warps(ScannedStates& known, const Values& first) {
   return selected(is_at_least(at, 1), in_warp, at_start);
 }
 
-// Lane w of each warp gets what the warps up to number w of its team make together.
+// Lane w of each warp gets the inclusive total of its team's warps up to number w.
 Values ScanLowering::scan_totals(const Values& all, Expr lane) {
   std::int64_t warps = 1;
   for (const ThreadAxis& axis : collective_.plan.stored) warps *= axis.extent;
@@ -258,7 +258,7 @@ Values ScanLowering::last_of_scan(ValueId value) {
 }
 
 Values ScanLowering::broadcast(const Operation& o) {
-  // The positions of who gives, by axis.
+  // The positions of the source of a broadcast, by axis.
   std::int64_t rest = collective_.info.from;
   const std::vector<ThreadAxis> members = collective_.members();
   Expr apart = builder_.context().constant(0);  // from it, in threads

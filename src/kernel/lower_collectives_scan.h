@@ -1,5 +1,5 @@
 // Scans and broadcasts over axes, lowered. A scan of a warp doubles the distance from which lanes
-// take what comes before them; warps leave their totals, which each warp scans again. For
+// take what comes before them; warps store their totals, which each warp scans again. For
 // lower_collectives*.cpp only.
 #pragma once
 

@@ -14,14 +14,13 @@ class CollectiveScratch {
  public:
   explicit CollectiveScratch(Builder& builder) : builder_(builder) {}
 
-  // The loops around, of which scratch of two halves is used in turns.
+  // The enclosing loops, whose iterations alternate between the halves of scratch.
   void enter(const Loop& loop) { loops_.push_back(loop); }
   void leave() { loops_.pop_back(); }
 
   ValueId load(MemoryId scratch, Expr place, ValueId rank = kNone);
   void store(MemoryId scratch, Expr place, ValueId value);
-  // Lets the two states of a place lie beside each other, where a compiler makes one access of
-  // both.
+  // Interleaves two states, so that a compiler can merge their accesses into one.
   void interleave(std::span<const MemoryId> scratch);
   // A reduction of columns has been read from these.
   void mark_read(std::span<const MemoryId> scratch);

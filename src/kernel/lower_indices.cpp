@@ -196,7 +196,7 @@ class IndexLowering {
     std::stable_sort(operands.begin(), operands.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     ValueId result = kNone;
-    // A constant comes last: machines add one for nothing, and copies of an access differ by it.
+    // A constant comes last: it folds into an address, and copies of an access differ by it.
     if (opcode == Opcode::add && e.operands().back().is_constant()) {
       const Expr last = e.operands().back();
       const ValueId rest = scalar(e - last);

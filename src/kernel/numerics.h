@@ -13,7 +13,7 @@ namespace inkle::kernel {
 
 void numerics(Kernel& kernel, sym::Context& context);
 
-// Removes operations without effects whose results nobody uses.
+// Dead code elimination: removes operations that have neither effects nor uses.
 void drop_unused(Kernel& kernel);
 
 }  // namespace inkle::kernel

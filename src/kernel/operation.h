@@ -140,7 +140,7 @@ struct Symbolic {
 
 enum class LoopKind : std::uint8_t {
   serial,  // the machine's compiler may unroll it
-  unroll,  // all of its iterations are written out
+  unroll,  // fully unrolled
   rolled,  // stays a loop: its code is to be small
 };
 struct Loop {
@@ -197,7 +197,7 @@ struct Access {
   bool remote = false;
   Form form = Form::each;
   Hint hint = Hint::none;
-  bool constant = false;  // by the read-only path: nobody writes the memory during the launch
+  bool constant = false;  // by the read-only path: the launch does not write the memory
   Order order = Order::weak;
   Scope scope = Scope::thread;
 };

@@ -115,7 +115,7 @@ class BarrierPlacing {
 
   void run() {
     const Summary body = region(kernel_.body);
-    // No block ends while others read its memory.
+    // No block exits while others of its cluster read its shared memory.
     const bool is_read = std::ranges::any_of(
         body.last, [&](const Seen& t) { return t.touch->is_remote && t.passed < kClusterReach; });
     builder_.set_region(kernel_.body);

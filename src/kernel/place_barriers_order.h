@@ -46,7 +46,7 @@ class TouchOrder {
   // The barrier between some accesses and those that come then, with some symbol being another.
   [[nodiscard]] Need needed(const std::vector<Seen>& before, const std::vector<Seen>& after,
                             sym::Substitution next = {});
-  // Accesses that a barrier of the widest scope has passed concern nobody any more.
+  // Removes accesses that a barrier of the widest scope has passed: they need no other.
   void forget(Summary& summary) const;
 
  private:

@@ -216,7 +216,7 @@ sym::Range Overlap::range_of_symbol(Expr symbol, const Touch& touch) const {
     if (guard.is_equality && constant) range = {*constant, *constant};
     if (!guard.is_equality) below(guard.bound);
   }
-  return range.low > range.high ? known.range : range;  // the first: nobody comes here
+  return range.low > range.high ? known.range : range;  // the first: unreachable
 }
 
 sym::SymbolInfo Overlap::facts(Expr symbol, const Touch& touch, const SharedSymbols& shared) const {
@@ -376,7 +376,7 @@ Expr Overlap::narrowed(Expr index, const Touch& touch) const {
     if (times == 0 || std::ranges::any_of(sym::symbols(guard.expression), is_left)) continue;
     sym::Range range = sym::bounds(guard.expression);
     range.high = std::min(range.high, *bound - 1);
-    if (range.low > range.high) continue;  // nobody comes here
+    if (range.low > range.high) continue;  // unreachable
     index = rest + sym::fresh(context_, {.range = range}) * times;
   }
   return index;

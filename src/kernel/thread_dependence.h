@@ -19,8 +19,8 @@ class ThreadDependence {
   // Both must outlive this. The kernel must be well formed.
   ThreadDependence(const Kernel& kernel, VarianceAnalysis& variance);
 
-  // Whoever walks the kernel tells of the symbols that it comes to: of a loop, and of `indirect` or
-  // `bind`; or of all that a region has.
+  // The caller visits the kernel in order and declares the symbols that it comes to: of a loop, and
+  // of `indirect` or `bind`; or all that a region has.
   void declare(const Loop& loop);
   void declare(const Operation& symbolic);
   void declare_all(RegionId region);

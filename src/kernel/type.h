@@ -28,7 +28,7 @@ using Regions = InlineVector<RegionId, 4>;
 
 // --- Fragments -----------------------------------------------------------------------------------
 
-// Who holds the elements of a fragment together.
+// Which unit holds the elements of a fragment.
 enum class Holder : std::uint8_t {
   core,       // the registers of one CPU core
   tile,       // a tile register of a core (AMX)
@@ -106,7 +106,7 @@ struct Memory {
   Role role = Role::in;
   bool may_alias = false;
   // Shared memory: so many elements follow each row (last dimension) unused; or the 16-byte chunks
-  // of a row change places within so many bytes (32, 64, 128), as bulk copies and wgmma have it.
+  // of a row are swizzled within so many bytes (32, 64, 128), as bulk copies and wgmma have it.
   std::int32_t padding = 0;
   std::int32_t swizzle = 0;
   // map: the global memory (its `shape` here is that of the array, row-major) and the block that

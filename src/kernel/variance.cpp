@@ -1,5 +1,5 @@
-// A walk over the kernel: values start uniform and are raised by what they are made of. What goes
-// around in a loop is raised until nothing changes.
+// A forward dataflow analysis: values start uniform and are raised to what their operands vary by.
+// Loop-carried values are raised until a fixed point.
 #include "kernel/variance.h"
 
 #include <algorithm>
@@ -129,9 +129,9 @@ void VarianceAnalysis::loop_variable(const Loop& loop) {
       {.variance = own, .info = {.extent = loop.end}, .begin = loop.begin, .step = loop.step});
 }
 
-// States that go around in the operation's first region, until what they vary by is what it yields.
-// `trip` is what the number of rounds depends on, asked for behind the region. The region yields a
-// condition first where it yields one value more.
+// Iterates the states that the operation's first region carries to a fixed point. `trip` is what
+// the number of rounds depends on, asked for behind the region. The region yields a condition first
+// where it yields one value more.
 template <class Trip>
 void VarianceAnalysis::looped(const Operation& o, const Trip& trip) {
   const Region& inside = k_.regions[o.regions[0]];

@@ -72,7 +72,7 @@ void StructureChecker::region(RegionId id) {
   }
   for (const ValueId v : region.yields) use(v);
   for (; in_scope_.size() > outside_count; in_scope_.pop_back()) defined_[in_scope_.back()] = false;
-  // Values of the body stay undefined behind it: nobody may use them there.
+  // Values of the body stay undefined behind it: they must not be used there.
 }
 
 void StructureChecker::operation(OperationId id, const Operation& o) {

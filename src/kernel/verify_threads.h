@@ -1,4 +1,4 @@
-// Who must come together: control at collectives, barriers, fragments. For verify*.cpp only.
+// Which threads must converge: control at collectives, barriers, fragments. For verify*.cpp only.
 #pragma once
 
 #include <string_view>
@@ -14,7 +14,7 @@ class ThreadChecker {
   ThreadChecker(const Diagnostics& diagnostics, ThreadDependence& dependence)
       : d_(diagnostics), k_(d_.kernel()), dependence_(dependence) {}
   void check(const Operation& o, const WalkPlace& place) const;
-  // All of the scope come here.
+  // All threads of the scope come here.
   void uniform(const WalkPlace& place, Variance most, std::string_view scope) const;
 
  private:

@@ -205,8 +205,8 @@ class AttentionGradient {
     const long double sum = statistics.read(Point{b, h, i, 1}).real;
     const bool empty = std::isinf(most) && most < 0;
     const std::int64_t width = m_.environment.value(a_.value_dim);
-    // What a row's weights and their gradients add up to: also the product of the result and its
-    // gradient, of which a kernel takes it for long rows.
+    // The sum over columns of weight times gradient. It equals the dot product of the result and
+    // its gradient, from which kernels take it for long rows.
     long double level = 0;
     for (std::size_t column = 0; column < p.size() && !empty; ++column) {
       const auto j = static_cast<std::int64_t>(column);

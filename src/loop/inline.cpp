@@ -73,7 +73,7 @@ class Inliner {
       case Opcode::indirect: {
         const Expr extent = mapped(to_.context().info(i.indices[0]).extent);
         map_.emplace_back(i.indices[0], to_.indirect(operand(i, 0), extent));
-        return operand(i, 0);  // nobody names an indirect by its value
+        return operand(i, 0);  // an indirect is not used by its value
       }
       default:
         return to_.append(i);  // constant, row

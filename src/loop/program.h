@@ -96,17 +96,17 @@ struct Convolution {
   bool transposed = false;
   bool weight_gradient = false;
 };
-// The logit of a column that a row may not see.
+// The logit of a masked column.
 inline constexpr double kHides = -std::numeric_limits<double>::infinity();
 // out[b..., h, q, d] = softmax(scale * q k^T + mask) v; mask over (b..., h, q, k), additive in its
 // dtype or bool (false: minus infinity). kv heads: head h reads kv head h / (heads / kv_heads).
-// Causal: row i attends to columns j <= i. Rows that see none of the columns give 0 when `safe`,
-// else NaN; without columns all give 0. lse: natural log of the sum of exp of the logits, over
-// (batch, head, row), or none.
+// Causal: row i attends to columns j <= i. Fully masked rows give 0 when `safe`, else NaN; without
+// columns all give 0. lse: natural log of the sum of exp of the logits, over (batch, head, row), or
+// none.
 //
 // As a gradient (`gradient` is set) it stores those of q, k and v, in this order, each over (batch,
-// its own head, row, feature): nothing passes where a bool mask is false, and rows that see none
-// of the columns pass nothing when `safe`, else NaN.
+// its own head, row, feature): nothing passes where a bool mask is false, and fully masked rows
+// pass nothing when `safe`, else NaN.
 struct Attention {
   // Weights are multiplied by 1 / (1 - p) or, with probability p, by 0; see loop::attention_word.
   struct Dropout {

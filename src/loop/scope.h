@@ -1,4 +1,4 @@
-// Moving expressions between contexts: text names iteration variables by their place in the nest
+// Moving expressions between contexts: text names iteration variables by their position in the nest
 // (i0, r0, j0), whatever they are called in the program. For the text of loops and of kernels.
 #pragma once
 

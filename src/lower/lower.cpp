@@ -118,8 +118,8 @@ class Walk {
     }
   }
 
-  // Drops stores into temporaries that no later nest reads, nests without stores, and buffers that
-  // nobody mentions. Stores into inputs and calls to eager stay.
+  // Removes dead code: stores into temporaries that no later nest reads, nests without stores, and
+  // buffers without uses. Stores into inputs and calls to eager stay.
   void remove_unused() {
     std::vector<bool> live(program_.buffers.size(), false);
     for (BufferId b = 0; b < live.size(); ++b) {

@@ -47,7 +47,7 @@ class OutputRecorder {
       : graph_(graph), state_(state), program_(program), context_(graph.context()) {}
 
   void run() {
-    // Whole buffers first: what else is returned freely of them are views.
+    // Whole buffers first: other free outputs in them become views.
     for (std::uint32_t i = 0; i < graph_.outputs.size(); ++i) {
       const Output& output = graph_.outputs[i];
       const auto* v = std::get_if<ValueId>(&output.value);
@@ -109,14 +109,14 @@ class OutputRecorder {
     return claimed ? *claimed : copy(lowered(v), wanted_strides(v));
   }
 
-  // Not what stands for the input's value: where it is written, its old contents may be elsewhere.
+  // Not the buffer of the input's value: after a write, its old contents may be in a copy.
   loop::BufferId argument_buffer(ValueId argument) const {
     const auto input = std::ranges::find(graph_.inputs, argument, &graph::Input::value);
     const auto number = static_cast<std::size_t>(input - graph_.inputs.begin());
     return program_.arguments.at(number).buffer.value();
   }
 
-  // The buffer holds all that the output is a view of, with strides that the view counts on.
+  // The buffer holds all elements of the output's base, with the strides that the view relies on.
   static ProgramOutput view_of(const Output& output, ProgramOutput::Kind kind,
                                loop::BufferId buffer) {
     return {.kind = kind,
@@ -181,8 +181,8 @@ class OutputRecorder {
     return std::nullopt;
   }
 
-  // Temporaries of which free outputs return all parts (q, k and v of one product) are the memory
-  // of the first of them, and the others are views.
+  // Temporaries whose parts are all returned by free outputs (q, k and v of one GEMM) become the
+  // memory of the first output, and the others are views.
   void claim_parts() {
     std::map<loop::BufferId, std::vector<std::uint32_t>> parts;
     for (std::uint32_t i = 0; i < graph_.outputs.size(); ++i) {
@@ -213,7 +213,7 @@ class OutputRecorder {
       view->strides = wanted;
       found.emplace(v, returned(ProgramOutput::Kind::buffer, t, *std::move(view)));
     }
-    // Not for a part: the rest would live as long as it.
+    // Not for a part: the rest of the buffer would stay live as long as the part.
     if (!sym::equal(returned_elements, sym::product(context_, buffer.sizes)).value_or(false)) {
       return;
     }
@@ -279,8 +279,8 @@ class OutputRecorder {
   ops::LoweringState& state_;
   loop::Program& program_;
   sym::Context& context_;
-  // Of outputs and storages that take over the buffer of their value: where they lie; others get a
-  // copy.
+  // By output and by storage: the program output of those that take over the buffer of their value;
+  // the others get a copy.
   std::map<std::uint32_t, std::optional<ProgramOutput>> own_, storages_;
   std::map<ValueId, ProgramOutput> seen_;  // free outputs
 };

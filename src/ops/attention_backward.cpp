@@ -1,6 +1,6 @@
-// The gradient of attention, written out: scores again from query and key, then products. What it
-// stores is (batch, head, row, column) in size, so long sequences stay with the host's tiled
-// kernel.
+// The decomposed gradient of attention: recomputes the scores from query and key, then takes matrix
+// products. It stores (batch, head, row, column) matrices, so long sequences stay with the host's
+// tiled kernel.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -52,7 +52,7 @@ std::vector<ValueId> decompose_backward(Builder& b, const Node& node) {
     return b.type(v).dtype == t ? v : b.node("_to_copy", {v, t});
   };
   const auto wide = [&](std::size_t arg) { return to(given(arg), compute); };
-  const auto turned = [&](ValueId v) {
+  const auto transposed = [&](ValueId v) {
     return b.node("transpose", {v, b.integer(-2), b.integer(-1)});
   };
   const auto product = [&](ValueId x, ValueId y) { return b.node("matmul", {x, y}); };
@@ -60,7 +60,7 @@ std::vector<ValueId> decompose_backward(Builder& b, const Node& node) {
                            ? 1 / std::sqrt(static_cast<double>(*q_type.sizes[3].constant()))
                            : in.real(kScale);
   const ValueId grad = wide(0), q = wide(1), k = wide(2), v = wide(3);
-  ValueId scores = b.node("mul", {product(q, turned(k)), scale});
+  ValueId scores = b.node("mul", {product(q, transposed(k)), scale});
   const double none = -std::numeric_limits<double>::infinity();
   if (const auto* mask = std::get_if<ValueId>(&node.args[kMask])) {
     scores = b.type(*mask).dtype == DType::boolean ? b.node("where", {*mask, scores, none})
@@ -73,14 +73,14 @@ std::vector<ValueId> decompose_backward(Builder& b, const Node& node) {
     scores = b.node("where", {seen, scores, none});
   }
   // Not from the saved logarithm: where scores are large its rounding would scale a whole row. A
-  // row that sees nothing has no gradient.
+  // fully masked row has no gradient.
   const ValueId p = b.node("_safe_softmax", {scores, b.integer(-1)});
-  const ValueId dv = product(turned(p), grad);
-  const ValueId dp = product(grad, turned(v));
+  const ValueId dv = product(transposed(p), grad);
+  const ValueId dp = product(grad, transposed(v));
   const std::vector<Expr> last = {b.integer(-1)};
   const ValueId level = b.node("sum_dim", {b.node("mul", {grad, wide(4)}), last, true});
   const ValueId ds = b.node("mul", {b.node("mul", {p, b.node("sub", {dp, level})}), scale});
-  return {to(product(ds, k), dtype), to(product(turned(ds), q), dtype), to(dv, dtype)};
+  return {to(product(ds, k), dtype), to(product(transposed(ds), q), dtype), to(dv, dtype)};
 }
 
 void reference_backward(Evaluation& e) {

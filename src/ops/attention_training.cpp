@@ -1,5 +1,5 @@
-// Attention in training: an op that also gives what its gradient needs of each row, and that
-// gradient. Neither stores a weight; dropout's numbers are drawn again from the seed.
+// Attention in training: an op that also returns the row statistics for its gradient, and that
+// gradient. Neither stores the weights; dropout's bits are drawn again from the seed.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -224,8 +224,8 @@ void reference_backward(Evaluation& e) {
     const double top = statistics.real(row.own(statistics, 0));
     const double sum = statistics.real(row.own(statistics, 1));
     const bool empty = std::isinf(top) && top < 0;
-    // What a row's weights and their gradients add up to: also the product of out and its gradient,
-    // of which a long row takes it.
+    // The sum over columns of weight times gradient. It equals the dot product of out and its
+    // gradient, from which kernels take it for long rows.
     double level = 0;
     for (std::int64_t c = 0; c < k.sizes[2] && !empty; ++c) {
       double dp = 0;

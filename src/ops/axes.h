@@ -63,9 +63,9 @@ struct Axes {
 [[nodiscard]] std::vector<std::int64_t> spatial_list(const Inference& in, std::size_t arg,
                                                      std::size_t rank, std::int64_t otherwise);
 
-// Indices over `sizes` of the element with row-major number `linear`.
+// Indices over `sizes` of the element at row-major position `linear`.
 [[nodiscard]] std::vector<Expr> unflatten(const Sizes& sizes, Expr linear);
-// The row-major number of the element at `indices` over `sizes`.
+// The row-major position of the element at `indices` over `sizes`.
 [[nodiscard]] Expr flatten(sym::Context& context, const Sizes& sizes, Indices indices);
 
 // Dtypes that samples of numeric and of float rows are run with.
@@ -82,7 +82,7 @@ struct Axes {
   return std::get<graph::ValueId>(node.args[arg]);
 }
 
-// ATen's numbers of a loss's reduction; 2 is the sum.
+// ATen's enumeration of a loss's reduction; 2 is the sum.
 constexpr std::int64_t kReduceNone = 0, kReduceMean = 1;
 
 }  // namespace inkle::ops

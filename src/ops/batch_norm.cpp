@@ -1,7 +1,7 @@
-// Batch norm, decomposed into moments (in training) and arithmetic a channel. With running
+// Batch norm, decomposed into moments (in training) and arithmetic per channel. With running
 // statistics y = x * scale[c] + shift[c], scale = weight / sqrt(var + eps), as ATen computes it:
-// scale and shift stand alone, so that weights alone decide them and they can be folded or computed
-// once.
+// scale and shift are values of their own that depend on parameters alone, so that they can be
+// folded or computed once.
 #include <cmath>
 
 #include "base/error.h"
@@ -43,21 +43,21 @@ bool is_training(const Inference& in, const Positions& p) {
   return p.training >= 0 && in.boolean(at(p.training));
 }
 
-// Of the moments that the backward wants: rounded on the CPU alone.
+// The dtype of the moments that the backward wants: rounded on the CPU alone.
 DType saved_dtype(const Type& x) {
   return x.device.kind == abi::DeviceKind::cpu ? x.dtype : abi::compute_type(x.dtype);
 }
 
-// What is computed of a channel's moments: of f32 in f64 on the CPU, as ATen does it.
+// The dtype of arithmetic on a channel's moments: f64 for f32 on the CPU, as in ATen.
 DType exact_dtype(const Type& x) {
   const bool is_wider = x.device.kind == abi::DeviceKind::cpu && x.dtype == DType::f32;
   return is_wider ? DType::f64 : abi::compute_type(x.dtype);
 }
 
-// What the moments are added up in. Of few elements (as far as is known) roundings do not average
-// out, so they are of f64; of many, sums of f32 as short as a core makes them, which meet in f64
-// (docs/codegen_cpu.md), are as exact as the mean that is rounded to f32, in two thirds of the
-// time.
+// The dtype in which moments are accumulated. With few elements (as far as is known) roundings do
+// not average out, so it is f64; with many, partial sums in f32 as short as a core makes them,
+// which are combined in f64 (docs/codegen_cpu.md), are as exact as the mean that is rounded to f32,
+// in two thirds of the time.
 constexpr std::int64_t kFewElements = 1024;
 DType moments_dtype(Builder& b, const Type& x) {
   Sizes counted = x.sizes;
@@ -153,7 +153,7 @@ std::vector<ValueId> decompose_batch_norm(Builder& b, const Node& node) {
   const ValueId scale = weight ? b.node("mul", {rstd, *weight}) : rstd;
   ValueId y;
   if (training) {
-    // Not x * scale + shift: where the mean is large, what is left of the two has few digits.
+    // Not x * scale + shift: where the mean is large, the two cancel and few digits are left.
     const ValueId centred = b.node("sub", {wide, per_channel(b, mean, type)});
     y = b.node("mul", {centred, per_channel(b, scale, type)});
     if (bias) y = b.node("add", {y, per_channel(b, *bias, type)});

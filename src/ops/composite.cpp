@@ -1,4 +1,4 @@
-// Composites of the torch.export dialect that are other rows put together, Einstein sums first.
+// Composites of the torch.export dialect, made of other rows, Einstein sums first.
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-// Rarer ops and gradients put together of other rows, in f32 and f64: their steps would round more
+// Rarer ops and gradients composed of other rows, in f32 and f64: their steps would round more
 // often than eager does in narrower floats.
 #include <cmath>
 #include <limits>

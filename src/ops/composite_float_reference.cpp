@@ -40,8 +40,8 @@ struct Window {
   std::int64_t groups = 1;
 };
 
-// Adds x * w to y, all with a batch. The element of x that a place of y takes at a tap is
-// where(place, tap, dimension), or nothing.
+// Adds the convolution of x and w to y, all with a batch. where(index of y, tap, dimension) is the
+// index of x that is multiplied there, or nothing.
 template <class Where>
 void convolve(RefTensor& y, const RefTensor& x, const RefTensor& w, std::int64_t groups,
               bool transposed, const RefTensor* bias, Where&& where) {

@@ -1,4 +1,4 @@
-// Arithmetic put together of other rows: cross products, sums of some elements.
+// Arithmetic composed of other rows: cross products, sums of some elements.
 #include "base/error.h"
 #include "ops/axes.h"
 #include "ops/composite_reference.h"
@@ -38,12 +38,12 @@ void lower_cross(Lowering& l) {
   const std::size_t dim = l.args().dim(l.args().constant_integer(2), r.rank());
   const DType compute = abi::compute_type(r.dtype);
   l.result(l.pointwise(r.sizes, r.dtype, [&](BodyBuilder& b, Indices i) {
-    const auto turned = [&](std::size_t arg, std::int64_t by) {
+    const auto rolled = [&](std::size_t arg, std::int64_t by) {
       std::vector<Expr> at(i.begin(), i.end());
       at[dim] = mod(i[dim] + by, 3);
       return b.cast(l.broadcast_element(b, l.tensor(arg), at), compute);
     };
-    return b.sub(b.mul(turned(0, 1), turned(1, 2)), b.mul(turned(0, 2), turned(1, 1)));
+    return b.sub(b.mul(rolled(0, 1), rolled(1, 2)), b.mul(rolled(0, 2), rolled(1, 1)));
   }));
 }
 void reference_cross(Evaluation& e) {

@@ -19,7 +19,7 @@ std::int64_t elements(Places sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-// Each element of the result is the element of argument 0 at from(its place).
+// Each element of the result is the element of argument 0 at from(its indices).
 template <class From>
 void move_elements(Evaluation& e, From&& from) {
   const RefTensor& x = e.tensor(0);
@@ -68,7 +68,7 @@ void reduced(Evaluation& e, Loss&& loss) {
   e.result().set(0, reduction == kReduceMean ? sum / static_cast<double>(x.count()) : sum);
 }
 
-// Negative log likelihoods: log(x, place) of the class that the target names.
+// Negative log likelihoods: log(x, indices) of the class that the target names.
 template <class Log>
 void likelihood(Evaluation& e, Log&& log) {
   const RefTensor &x = e.tensor(0), &target = e.tensor(1);
@@ -215,7 +215,7 @@ void ref_matmul(Evaluation& e) {
   if (is_row) sizes.insert(sizes.end() - (is_column ? 0 : 1), 1);
   if (is_column) sizes.push_back(1);
   const std::int64_t terms = x.sizes.back();
-  // The place in an operand, whose batches broadcast.
+  // The position in an operand, whose batches broadcast.
   const auto at = [](const RefTensor& t, Places batch, std::int64_t row, std::int64_t column) {
     Place place;
     for (std::size_t d = 0; d + 2 < t.rank(); ++d) {

@@ -1,5 +1,5 @@
-// References of rows that are decomposed: what they mean, written out without the rows that they
-// are made of, so that a wrong decomposition is found.
+// Reference implementations of decomposed rows, written without the rows that they decompose into,
+// so that a wrong decomposition is found.
 #pragma once
 
 #include <cstddef>

@@ -31,7 +31,7 @@ Types infer_backward(Inference& in) {
   if (w.rank() != x.rank() || g.rank() != x.rank()) in.fail("ranks of the operands differ");
   if (w.dtype != x.dtype || g.dtype != x.dtype) in.fail("dtypes of the operands differ");
   const bool cpu = x.device.kind == abi::DeviceKind::cpu;
-  // On a GPU the precision of f32 is the framework's to choose.
+  // On a GPU the framework chooses the precision of f32.
   if (cpu ? x.dtype != DType::f32 && x.dtype != DType::bf16 : !abi::is_reduced_float(x.dtype)) {
     unsupported("gradients of a convolution in {} on a {}", abi::name_of(x.dtype),
                 cpu ? "CPU" : "GPU");

@@ -1,4 +1,4 @@
-// Tensors made from numbers.
+// Tensors made from scalars: fills and ranges.
 #include <algorithm>
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
-// Dropout where it is the identity, in inference; and with a mask of our own, drawn by Philox from
-// a seed that the host gives, an element at a time: who has the seed can draw the same mask again.
+// Dropout where it is the identity, in inference; and with a mask that Philox draws element by
+// element from a seed of the host, so that the same seed draws the same mask again.
 #include "base/error.h"
 #include "ops/axes.h"
 #include "ops/infer.h"
@@ -18,7 +18,7 @@ using infer::Types;
 // (input, p, train?): a missing train means training.
 bool drops(const Inference& in) { return (in.is_none(2) || in.boolean(2)) && in.real(1) != 0; }
 void check_identity(Inference& in) {
-  if (drops(in)) unsupported("{}: random masks are the host's", in.op().name);
+  if (drops(in)) unsupported("{}: the host draws the random mask", in.op().name);
 }
 Types infer_dropout(Inference& in) {
   const Type& x = infer::computable(in, 0);

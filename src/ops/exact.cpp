@@ -18,7 +18,7 @@ constexpr ExactOnGpu kCpuOnly = ExactOnGpu::no;
 
 // What is not here: functions (ATen has vendors' and SLEEF's, and MKL's square root), sums of
 // floats (in cascades), chains within one of ATen's kernels, which its compiler may contract to
-// multiply-adds, products and convolutions (MKL's and oneDNN's, in an order of their own).
+// multiply-adds, matrix products and convolutions (MKL's and oneDNN's, in an order of their own).
 constexpr ExactRow kRows[] = {
     {"_to_copy", Exact::casts},
     {"abs"},
@@ -200,7 +200,7 @@ bool has_own_numbers(const ExactQuery& query) {
 }
 
 // Whether eager's kernel for a sum of f16 or bf16, which reads its operands in that type, sees the
-// same numbers as ours.
+// same values as ours.
 bool has_own_operands(const ExactQuery& query) {
   const DType dtype = query.results.front().dtype;
   return std::all_of(query.operands.begin(), query.operands.end(),
@@ -228,8 +228,8 @@ bool is_on_gpu(const ExactQuery& query) {
   });
 }
 
-// Whether a tensor of no dimensions on a GPU has another dtype than a float tensor beside it: eager
-// computes with it rounded to that dtype, on a CPU it does not.
+// Whether a 0-dim CUDA tensor has another dtype than a float tensor beside it: eager rounds it to
+// that dtype first, as it does not for CPU tensors.
 bool has_other_scalar(const ExactQuery& query) {
   for (const graph::Type* scalar : query.operands) {
     if (scalar->rank() != 0 || scalar->device.kind != abi::DeviceKind::cuda) continue;
@@ -243,7 +243,7 @@ bool has_other_scalar(const ExactQuery& query) {
   return false;
 }
 
-// Why bits that are eager's on a CPU may not be on a GPU.
+// Why results that have eager's bits on a CPU may not have them on a GPU.
 std::string_view why_not_exact_on_gpu(const ExactQuery& query, ExactOnGpu where) {
   if (has_other_scalar(query)) return "eager rounds a scalar on the GPU first";
   switch (where) {

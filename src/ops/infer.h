@@ -33,11 +33,11 @@ using Types = std::vector<Type>;
 // Strides of a dense tensor in the order of dimensions of `type` (its strides if it is dense and
 // does not overlap, else row-major), as ATen's preserve_format.
 [[nodiscard]] Sizes preserved_strides(Inference& args, const Type& type);
-// Whether strides lead each element to a place of its own, as far as is known.
+// Whether strides give each element an address of its own, as far as is known.
 [[nodiscard]] bool are_apart(const Sizes& sizes, const Sizes& strides);
 // Unsupported where elements of argument 0 share memory without a stride of 0; records guards where
 // only hints decide. ATen keeps such strides for the results of *_scatter, and what it writes then
-// stands at each place that shares the memory.
+// shows at each index that shares the memory.
 void refuse_overlap(Inference& args);
 
 // --- Whole rules --------------------------------------------------------------------------------

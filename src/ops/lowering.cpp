@@ -279,8 +279,8 @@ bool Lowering::is_last_use(BufferId buffer) const {
   return true;
 }
 
-// Among later nodes and outputs, the memory is used by effects only, as what they overwrite, and by
-// one at least.
+// Whether later nodes and outputs use the memory only as the destination of effects that overwrite
+// it, and at least one does.
 bool Lowering::is_overwritten_next(BufferId input) const {
   const auto reads_it = [&](ValueId v) {
     if (v.is_none()) return false;
@@ -363,7 +363,7 @@ Tensor Lowering::scatter(const Tensor& base, const Sizes& update_sizes, loop::St
     t = pointwise(base.sizes, base.dtype,
                   [&](BodyBuilder& copy, Indices i) { return element(copy, base, i); });
   } else if (loads_from(nest.body, base.buffer)) {
-    // The new elements are made of old ones: all of them are read first.
+    // The new elements depend on old ones: all are computed before the first store.
     const Tensor update = pointwise(update_sizes, base.dtype, f);
     nest.body = {};
     BodyBuilder again(nest.body, context());
@@ -393,7 +393,7 @@ Tensor Lowering::store_into(const Tensor& to, const ElementFunction& f) {
   Tensor destination = to;  // `to` may live in the values that keep_old_values changes
   require_computable(destination.dtype);
   if (program().buffers[destination.buffer].role != BufferRole::input) {
-    unsupported("{} writes to a value that is no input", node_.op->name);
+    unsupported("{} writes to a value that is not a graph input", node_.op->name);
   }
   const auto record = [&](const ElementFunction& g) {
     Nest nest = new_nest(NestKind::pointwise);
@@ -409,7 +409,7 @@ Tensor Lowering::store_into(const Tensor& to, const ElementFunction& f) {
   keep_old_values(destination.buffer);
   Nest nest = record(f);
   if (loads_from(nest.body, destination.buffer, &nest.stores[0].indices)) {
-    // It reads elements that other points overwrite: all of them are read first.
+    // It loads elements that other points overwrite: all are computed before the first store.
     const Tensor value = pointwise(destination.sizes, destination.dtype, f);
     nest = record([&](BodyBuilder& b, Indices i) { return element(b, value, i); });
   }

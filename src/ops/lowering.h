@@ -73,7 +73,7 @@ class Lowering {
   [[nodiscard]] const Tensor* optional_tensor(std::size_t arg) const;
   [[nodiscard]] std::vector<const Tensor*> tensors(std::size_t arg) const;
   [[nodiscard]] const graph::Type& result_type(std::size_t i = 0) const;
-  // Results that nobody uses need not be recorded.
+  // Unused results need not be recorded.
   [[nodiscard]] bool is_used(std::size_t result) const;
 
   // --- Inside a body ------------------------------------------------------------------------
@@ -100,11 +100,11 @@ class Lowering {
   using ScatterIndex = std::function<std::vector<Expr>(BodyBuilder&, Indices)>;
   Tensor scatter(const Tensor& base, const Sizes& update_sizes, loop::StoreMode mode,
                  const ScatterIndex& index_of, const ElementFunction& f);
-  // True if nobody else needs base: a temporary at its last use, or, where the node is marked
+  // True if base has no other use: a temporary at its last use, or, where the node is marked
   // `in_place`, an input that is overwritten as a whole later and not read in between.
   [[nodiscard]] bool can_update(const Tensor& base) const;
-  // can_update, and worth a nest of its own: what a pointwise nest has just made is better selected
-  // while it is made, unless that was an update too (else a chain of n would select n times).
+  // can_update, and worth a nest of its own: the result of a pointwise nest is better updated by a
+  // select in that nest, unless that was an update too (else a chain of n would select n times).
   [[nodiscard]] bool should_update(const Tensor& base) const;
   // Mutation: f(i) becomes the contents of `destination`, an input or a view of one, at i. Other
   // values that read the same memory and are still needed are copied first: a value stays what it

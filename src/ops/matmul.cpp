@@ -151,7 +151,7 @@ void lower_addbmm(Lowering& l) {
                })[0];
   l.result(scaled_sum(l, sum, 3, 4));
 }
-// A vector is read once and every row once: a reduction is as fast as any library here.
+// Memory-bound: the vector and every row are read once, so a reduction is as fast as any library.
 Tensor matrix_vector(Lowering& l, const Tensor& a, const Tensor& v, DType dtype) {
   const DType compute = abi::compute_type(a.dtype);
   return l.reduce(ReduceOp::sum, {a.sizes[0]}, {a.sizes[1]}, compute, {dtype},
@@ -178,7 +178,7 @@ void lower_dot(Lowering& l) {
                     })[0]);
 }
 
-// --- Decompositions: into the forms that AOTAutograd hands over
+// --- Decompositions: into the forms that AOTAutograd emits
 
 ValueId view(Builder& b, ValueId x, Sizes sizes) {
   return b.node("reshape", {x, std::move(sizes)});

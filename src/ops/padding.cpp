@@ -53,7 +53,7 @@ void lower_pad(Lowering& l) {
     return l.element(b, x, at);
   }));
 }
-// Which element of the input is copied to place i.
+// The index of the input element that is copied to index i.
 template <Fill fill, std::size_t rank>
 std::vector<std::int64_t> source(const RefTensor& x, std::span<const std::int64_t> padding,
                                  std::span<const std::int64_t> i) {
@@ -81,10 +81,10 @@ void reference_pad(Evaluation& e) {
   });
 }
 
-// --- Gradients: (grad, self, padding). Gathered: each element of the input visits the places that
-// it was copied to, so that no write meets another.
+// --- Gradients: (grad, self, padding). As a gather: each element of the input loads from the
+// indices that it was copied to, so that no two writes collide.
 
-// Places up to which the visit is unrolled: a limit of code size, not measured.
+// Copies up to which the loop over them is unrolled: a limit of code size, not measured.
 constexpr std::int64_t kUnrolledPlaces = 27;
 
 struct Pad {
@@ -119,7 +119,7 @@ Types infer_backward(Inference& in) {
 bool may_copy(Expr pad) { return sym::less_equal(pad, pad.context().constant(0)) != true; }
 bool may_cut(Expr pad) { return sym::less_equal(pad.context().constant(0), pad) != true; }
 
-// The places that an element may have been copied to along a dimension are numbered: of a
+// The indices that an element may have been copied to along a dimension are numbered: of a
 // reflection its own, the one below 0 and the one beyond the end, as far as there are pads; of a
 // replication those from `low` before its own to `high` behind it.
 template <Fill fill>
@@ -129,7 +129,7 @@ Expr places(Pad pad) {
   return sym::max(pad.low, zero) + sym::max(pad.high, zero) + 1;
 }
 
-// One of the places of position p of n.
+// One of the indices that position p of n was copied to.
 struct Place {
   Expr at;
   Val is_copy;
@@ -213,7 +213,7 @@ void lower_backward(Lowering& l) {
   }));
 }
 
-// Scattered, by the copies of the padding itself.
+// As a scatter, by the copies of the padding itself.
 template <Fill fill, std::size_t rank>
 void reference_backward(Evaluation& e) {
   const RefTensor &g = e.tensor(0), &x = e.tensor(1);

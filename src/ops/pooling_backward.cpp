@@ -1,5 +1,5 @@
-// Gradients of pooling, gathered: each element of the input visits the windows that reach it, so
-// that no write meets another.
+// Gradients of pooling, as gathers: each element of the input sums over the windows that contain
+// it, so that no two writes collide.
 #include "base/error.h"
 #include "ops/axes.h"
 #include "ops/infer.h"
@@ -16,7 +16,7 @@ using graph::Sample;
 using graph::Trait;
 using infer::Types;
 
-// Windows over one element up to which the visit is unrolled: a limit of code size, not measured.
+// Windows over one element up to which their loop is unrolled: a limit of code size, not measured.
 constexpr std::int64_t kUnrolledVisits = 25;
 
 // (grad, self, kernel, stride, padding, ...); the indices of a maximum are the last argument.
@@ -49,7 +49,7 @@ Numbers visits_of(const Window& w) {
   return visits;
 }
 
-// What the visit-th window brings to the element at i: 0 where there is no such window.
+// What the visit-th window contributes to the element at i: 0 where there is no such window.
 template <Pool pool, std::size_t rank>
 Val brought(const Lowering& l, BodyBuilder& b, const Window& w, Indices i, Indices visit) {
   const Tensor &g = l.tensor(0), &x = l.tensor(1);

@@ -12,7 +12,7 @@ namespace inkle::ops {
 // The smallest dtype that holds both, as torch.promote_types. Both computable, else Unsupported.
 [[nodiscard]] abi::DType promote(abi::DType a, abi::DType b);
 
-// How strongly an operand speaks: tensors with dimensions over 0-dim tensors over numbers.
+// Priority of an operand in promotion: tensors with dimensions over 0-dim tensors over numbers.
 enum class OperandRank : std::uint8_t { number, scalar_tensor, tensor };
 
 // torch.result_type over operands added one by one.

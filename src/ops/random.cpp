@@ -36,7 +36,7 @@ int bits_of(DType dtype) {
     case DType::bf16:
       return 8;
     default:
-      unsupported("uniform numbers of {}", abi::name_of(dtype));
+      unsupported("uniform random numbers of dtype {}", abi::name_of(dtype));
   }
 }
 
@@ -111,15 +111,15 @@ void reference_normal(Evaluation& e) {
       return std::ldexp(static_cast<double>((word >> (32 - kNormalBits)) + least), -kNormalBits);
     };
     const double radius = std::sqrt(-2 * std::log(uniform(0, 1)));
-    // The angle is rounded, as in the kernel: next to a quarter turn its rounding is all there is.
+    // The angle is rounded, as in the kernel: near a quarter turn the cosine is that rounding.
     const auto turn = static_cast<float>(uniform(1, 0) * static_cast<float>(kTurn));
     e.result().set(i, radius * std::cos(static_cast<double>(turn)));
   }
 }
 
-// Whole numbers of [low, high): the product of their number and of a random fraction of as many
-// words as leave kSpareBits below its digits, so that no number is more than 2^-kSpareBits of
-// itself likelier than another. If their number is a power of two all are as likely.
+// Integers in [low, high): their count times a random fraction, with enough words to leave
+// kSpareBits below the digits of the count, so that no integer is more likely than another by more
+// than a factor of 1 + 2^-kSpareBits. If the count is a power of two, all are as likely.
 constexpr int kSpareBits = 24;
 
 struct Range {
@@ -134,7 +134,7 @@ Range range_of(std::int64_t low, std::int64_t high) {
   return r;
 }
 
-// Every integer in [low, high) has a value of the dtype of its own; others are the host's, which
+// Whether the dtype represents every integer in [low, high) exactly; others are the host's, which
 // refuses or rounds them.
 bool holds(DType dtype, std::int64_t low, std::int64_t high) {
   if (dtype == DType::i64) return true;
@@ -148,11 +148,11 @@ bool holds(DType dtype, std::int64_t low, std::int64_t high) {
 Types infer_integers(Inference& args) {
   seeded::check(args, 3);
   const auto low = args.integer(1).constant(), high = args.integer(2).constant();
-  if (!low || !high) unsupported("random whole numbers up to a size that is not known");
+  if (!low || !high) unsupported("random integers whose bounds are not constant");
   if (*high <= *low) args.fail("needs low < high");
   const DType dtype = *args.dtype(5);
   if (dtype == DType::boolean || !holds(dtype, *low, *high)) {
-    unsupported("random whole numbers beyond those of {}", abi::name_of(dtype));
+    unsupported("random integers that {} does not represent exactly", abi::name_of(dtype));
   }
   return {infer::make(args.tensor(3), dtype, args.integers(0))};
 }
@@ -223,8 +223,8 @@ std::vector<graph::Sample> integers_samples() {
           integers_sample<kLeast, kMost>("three words", {DType::i64})};
 }
 
-// A permutation of 0 .. n-1: where each element would go if they were sorted by a random word each,
-// the earlier first where two words are equal. Takes n^2 comparisons.
+// A permutation of 0 .. n-1: the rank of each element's random word, the earlier first where two
+// words are equal. Takes n^2 comparisons.
 Types infer_permutation(Inference& args) {
   seeded::check(args, 1);
   return {infer::make(args.tensor(1), *args.dtype(3), {args.integer(0)})};

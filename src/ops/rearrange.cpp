@@ -1,4 +1,4 @@
-// Elements moved to other places: shuffled channels and pixels, diagonals written, reads and
+// Ops that permute or scatter elements: shuffled channels and pixels, diagonals written, reads and
 // un-pooling by flat positions.
 #include "base/error.h"
 #include "ops/axes.h"
@@ -273,7 +273,7 @@ std::vector<Sample> samples_take() {
            },
            number_dtypes()}};
 }
-// One element a plane: two would meet in one place.
+// One element a plane: two could be written to one position.
 template <std::size_t spatial>
 std::vector<Sample> samples_unpool() {
   return {{"single",

@@ -77,7 +77,7 @@ Expr clamped(BodyBuilder& b, Val position, Expr size) {
 
 std::vector<Tap> nearest_tap(BodyBuilder& b, const Dimension& d, Expr o, DType compute,
                              bool exact) {
-  // A whole factor needs no arithmetic on floats.
+  // An integer factor needs no arithmetic on floats.
   const bool divides = !d.input.is_constant(0) && sym::divides(d.input, d.output);
   const Expr whole = divides ? floordiv(d.output, d.input) : Expr();
   const auto constant = whole.is_null() ? std::nullopt : whole.constant();
@@ -264,7 +264,7 @@ std::vector<Expr> output_of(const Inference& in, const Type& x, std::size_t scal
       sizes.push_back(in.context().constant(
           static_cast<std::int64_t>(std::floor(static_cast<double>(*constant) * factor))));
     } else {
-      unsupported("{}: a broken factor of a symbolic size", in.op().name);
+      unsupported("{}: a fractional scale factor needs constant sizes", in.op().name);
     }
   }
   return sizes;

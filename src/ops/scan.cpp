@@ -23,7 +23,7 @@ Types infer_scan(Inference& in) {
   const DType dtype = in.dtype(2).value_or(abi::is_float(x.dtype) ? x.dtype : DType::i64);
   return {infer::make(x, dtype, x.sizes)};
 }
-// As eager has it: on the processor f32 is added up in f64, where it may overflow and come back.
+// As in eager: on the CPU f32 accumulates in f64, which may leave the range of f32 and come back.
 DType accumulator_of(const Type& result) {
   const bool is_wide = result.dtype == DType::f32 && result.device.kind == abi::DeviceKind::cpu;
   return is_wide ? DType::f64 : abi::compute_type(result.dtype);
@@ -167,7 +167,7 @@ void lower_extreme(Lowering& l) {
   }
 }
 
-// Whether x takes the place of an extreme that came before.
+// Whether x replaces the extreme so far.
 template <bool is_max>
 bool takes_over(const RefTensor& t, std::size_t x, std::size_t best) {
   if (!t.is_real()) {

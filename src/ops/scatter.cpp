@@ -1,5 +1,5 @@
-// Writes by index: a scatter nest stores into a copy of the operand (into the operand itself where
-// it dies). Writes to one place by a view (select_scatter, slice_scatter) are pointwise.
+// Writes by index: a scatter nest stores into a copy of the operand (into the operand itself at its
+// last use). Writes to one position through a view (select_scatter, slice_scatter) are pointwise.
 #include <algorithm>
 
 #include "base/error.h"
@@ -64,7 +64,7 @@ void lower_scatter(Lowering& l) {
       x, index.sizes, mode,
       [&](BodyBuilder& b, Indices i) {
         std::vector<Expr> at(i.begin(), i.end());
-        // Without dimensions there is one place.
+        // A 0-dim tensor has one element.
         if (at.empty()) return at;
         at[dim] = b.indirect(element_as(l, b, index, i, DType::i64), x.sizes[dim]);
         return at;

@@ -1,4 +1,4 @@
-// Gradients of views that cut, and of dropout: zeros with the gradient in its place.
+// Gradients of slicing views, and of dropout: zeros with the gradient at the slice.
 #include <algorithm>
 
 #include "base/error.h"

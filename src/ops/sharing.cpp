@@ -32,7 +32,7 @@ class Sharer {
     for (const Node& node : graph.nodes) {
       const auto* of = node.args.empty() ? nullptr : std::get_if<ValueId>(&node.args.front());
       if (!has(node.op->traits, Trait::effect) || of == nullptr || node.results.empty()) continue;
-      // Of a write to a part no value is all that the argument then holds.
+      // After a write to a part, no single value is the argument's contents.
       const ValueId written = chain_of(*of).base;
       const bool is_whole = written == *of;
       for (auto& [argument, value] : contents_) {

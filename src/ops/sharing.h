@@ -1,5 +1,5 @@
-// Which outputs of a graph share memory, read off its views: what a frontend asks whose programs do
-// not say it otherwise.
+// Which outputs of a graph share memory, derived from its views: for frontends whose programs do
+// not state it.
 #pragma once
 
 #include <optional>

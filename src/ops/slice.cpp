@@ -1,4 +1,4 @@
-// Views that cut a dimension: select, slice, split, unbind.
+// Views that slice a dimension: select, slice, split, unbind.
 #include <algorithm>
 #include <limits>
 
@@ -46,7 +46,7 @@ std::optional<Expr> optional_integer(const Inference& args, std::size_t i) {
   return args.integer(i);
 }
 
-// The operand's type with dimension `dim` cut.
+// The operand's type with dimension `dim` sliced.
 infer::Type cut(const infer::Type& x, std::size_t dim, const Slice& slice) {
   infer::Type r = infer::make(x, x.dtype, x.sizes);
   r.strides = x.strides;
@@ -250,7 +250,7 @@ Pieces split_pieces(const Inference& args) {
   }
   if (sym::bounds(length).low <= 0) args.fail("the size of a piece must be positive");
   const Expr pieces_needed = ceildiv(size, length);
-  // Who gives a graph has as many results as there are pieces, and holds the call to their number.
+  // A graph has as many results as there are pieces now; a guard holds the call to their number.
   const auto count = sym::hint(pieces_needed);
   if (!count || !args.context().guard_equal(pieces_needed, args.context().constant(*count))) {
     unsupported("a split into a symbolic number of pieces");

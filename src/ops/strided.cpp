@@ -120,8 +120,8 @@ void ref_unfold(Evaluation& e) {
   });
 }
 
-// The operand's memory must be the operand itself, dense in some order of its dimensions: then a
-// position in memory is a place in the operand, and strides are a map through positions.
+// The operand's memory must be the operand itself, dense in some order of its dimensions: then an
+// offset in memory is one element of the operand, and strides are an index map through offsets.
 struct Memory {
   std::vector<std::size_t> order;  // dimensions, largest stride first
   Sizes sizes;                     // in that order

@@ -31,7 +31,7 @@ void ref_from(
     Evaluation& e,
     const std::function<void(std::span<const std::int64_t>, std::vector<std::int64_t>&)>& source);
 
-// A dimension cut by start, end and step, with ATen's clamping.
+// A dimension sliced by start, end and step, with ATen's clamping.
 struct Slice {
   Expr start;
   Expr length;

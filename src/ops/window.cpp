@@ -96,7 +96,7 @@ Types infer_col2im(Inference& in) {
   return {infer::make(x, x.dtype,
                       {x.sizes[0], floordiv(x.sizes[1], c.window()), output[0], output[1]})};
 }
-// Every pixel sums the columns that reach it: no write meets another.
+// Every pixel sums the columns that contain it: no two writes collide.
 void lower_col2im(Lowering& l) {
   const Tensor& x = l.tensor(0);
   const Columns c = columns_at(l.args(), 2);

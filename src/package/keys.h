@@ -22,7 +22,7 @@ struct PublicKey {
 };
 
 struct Signature {
-  KeyId key{};  // of who signed
+  KeyId key{};  // of the signer
   std::array<std::byte, 64> bytes{};
   bool operator==(const Signature&) const = default;
 };

@@ -1,4 +1,4 @@
-// Message authentication: what was made by somebody who has the key, and by nobody else.
+// Message authentication: proves that a message was made with the key.
 #pragma once
 
 #include <cstddef>

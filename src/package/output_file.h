@@ -1,4 +1,4 @@
-// A file that is written under another name and renamed, so that no one sees half of it.
+// A file that is written under another name and renamed, so that a partial file is never visible.
 #pragma once
 
 #include <cstddef>

@@ -347,7 +347,7 @@ void Package::check_chunks(const std::vector<Weight>& weights) const {
     }
     check_leaves(wanted);
   } catch (const BadPackage& error) {
-    leaves_.clear();  // what is damaged stays so for who asks again
+    leaves_.clear();  // so that later calls fail, too
     throw BadPackage(name_, error);
   }
 }

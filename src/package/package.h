@@ -42,7 +42,7 @@ class Package {
   // UnfitPackage if nothing of it runs here, with what its targets need and what there is. Nothing
   // is mapped executable before.
   // `architecture`: of the GPU that it is to run on ("sm_90a"); else the processor.
-  // `trust`: whose signature there must be; it is checked before anything else in the file.
+  // `trust`: the required signature; it is checked before anything else in the file.
   [[nodiscard]] static std::shared_ptr<const Package> open(
       const std::filesystem::path& path, Use use = Use::run, std::string_view architecture = {},
       const Trust& trust = Trust::of_environment());
@@ -60,7 +60,7 @@ class Package {
   // The constants are read from the mapped file for as long as the code lives.
   [[nodiscard]] const abi::PlanAndCode& made() const { return made_; }
   // The file that the weights are in, if it is another one. It is opened where it lies beside the
-  // package; who has the weights elsewhere does not need it.
+  // package; a caller with weights of its own does not need it.
   [[nodiscard]] const std::string& weights_name() const { return weights_name_; }
   // Empty if the file has none.
   [[nodiscard]] std::string_view graph_text() const { return graph_; }

@@ -98,8 +98,8 @@ void Trust::check(std::string_view name, std::span<const std::byte> file,
   const std::string file_name = signature_path(std::filesystem::path(name)).string();
   if (!signature) {
     refuse(name, Reason::not_signed,
-           "is not signed, and a signature by {} is required: there is no {}; get it from who "
-           "signs, or make it with inkle sign",
+           "is not signed, and a signature by {} is required: there is no {}; get it from its "
+           "signer, or make it with inkle sign",
            demanded, file_name);
   }
   const auto parsed = [&] {

@@ -128,7 +128,7 @@ class Writer {
   [[nodiscard]] std::vector<std::byte> bytes() { return file_.bytes(); }
 
   HeaderBytes write(const std::filesystem::path& path) {
-    // The weights first: who sees a package sees what it needs.
+    // The weights first: a package is never visible without its weights.
     if (weights_hash_) (void)other_.write(weights_path(path));
     return file_.write(path);
   }

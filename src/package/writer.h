@@ -37,8 +37,8 @@ struct PackageInput {
   bool separate_weights = false;  // the weights in a file of their own: weights_path()
 };
 
-// Writes the file under another name and renames it, so that no one sees half of it. A function of
-// the input alone: nothing of this machine or moment is in the file. Throws UserError if the file
+// Writes the file under another name and renames it, so that a partial file is never visible. It
+// depends on the input alone, not on the machine or the time. Throws UserError if the file
 // cannot be written; Unsupported, naming them all, for ops that only a framework can run. Returns
 // the header, for a signature.
 HeaderBytes write_package(const std::filesystem::path& path, const PackageInput& input);

@@ -17,7 +17,7 @@ using loop::NestKind;
 using loop::Opcode;
 
 // In additions of a vector: polynomials of 15 to 25 operations, a quarter of the ten rounds of
-// Philox with two wide products each, divisions at a quarter of the rate or less.
+// Philox with two wide multiplications each, divisions at a quarter of the rate or less.
 constexpr double kFunction = 20, kRandom = 15, kDivision = 8, kGather = 8;
 
 double operations_of(const loop::Body& body) {
@@ -89,7 +89,7 @@ class Counter {
   }
 
  private:
-  // False where the row cannot: its reason is told when it is compiled.
+  // False where the row cannot be lowered: the reason is reported at compilation.
   bool lower(const Node& node) {
     try {
       ops::Lowering lowering(state_, node);

@@ -1,4 +1,4 @@
-// What it costs to compute a node again: its loops, recorded by lowering it alone, counted.
+// The cost of recomputing a node: the operations of its loops, counted after lowering it alone.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace inkle::partition {
 
-// How fast a machine is at what a cut weighs; from its description.
+// Throughputs of a machine that a partition weighs; from the machine's description.
 struct Machine {
   double bytes_per_second = 40e9;
   double operations_per_second = 250e9;  // additions of f32, all threads
-  // Memory that is kept from the forward to the backward is new at each call where the host's
-  // allocator gives it back to the system: pages are cleared when they are first written.
+  // Saved activations are new memory at each call where the host's allocator returns freed memory
+  // to the system: pages are zeroed when they are first written.
   bool clears_memory = true;
 };
 
@@ -23,9 +23,9 @@ struct Work {
   double bytes = 0;       // of operands, read by more than a loop over results
 };
 
-// For each node marked in `wanted`, what it takes to compute it, at the hints of sizes; nothing for
-// what must not be done twice: contractions, library calls, calls to eager, scans, sorts, scatters,
-// and all whose sizes have no hint. Views take nothing.
+// For each node marked in `wanted`, the work of recomputing it, at the hints of sizes; nothing for
+// nodes that must not run twice: contractions, library calls, calls to eager, scans, sorts,
+// scatters, and all whose sizes have no hint. Views cost nothing.
 [[nodiscard]] std::vector<std::optional<Work>> recompute_work(const graph::Graph& graph,
                                                               const std::vector<bool>& wanted);
 

@@ -19,7 +19,7 @@ using graph::Trait;
 using graph::ValueId;
 
 constexpr std::int64_t kUnlimited = MaxFlow::kUnlimited;
-// Dearer than all else together, so that it is done only where there is no other way.
+// Larger than all other costs together: chosen only where nothing else is possible.
 constexpr double kLastResort = 1e4;  // seconds
 constexpr double kUnit = 1e-12;      // of capacities: seconds
 
@@ -76,27 +76,27 @@ class Network {
     for (const ValueId v : node.results) flow_.add(of_node(i), of_value(v), keep(i, v));
   }
 
-  // What computing a node in the backward costs.
+  // The cost of computing a node in the backward.
   std::int64_t again(std::size_t i) const {
     const Node& node = joint_.nodes[i];
-    if (!roles_.in_forward(i)) return 0;  // the first time, not again
+    if (!roles_.in_forward(i)) return 0;  // only computed there, not recomputed
     if (!problem_.may_repeat(i)) return kUnlimited;
     if (node.keep == Keep::recomputed || has(node.op->traits, Trait::view)) return 0;
     if (weigh_ == Weigh::nothing) return kUnlimited;
     double seconds = problem_.work[i]->operations / machine_.operations_per_second +
                      problem_.work[i]->bytes / machine_.bytes_per_second;
-    // What a library reads has to be written for it, by a loop that reads about as much; what a
-    // loop reads is computed inside of it.
+    // What a library reads is materialised, by a loop that reads about as much; what a loop reads
+    // is fused into it.
     for (const ValueId v : node.results) {
       if (roles_.is_operand_late(v)) seconds += 3 * problem_.seconds_of(v);
     }
     return capacity(weigh_ == Weigh::bytes ? seconds * kTieBreak : seconds);
   }
 
-  // Capacities of bytes are a million units a byte; a second of computing is worth a thousand.
+  // Capacities by bytes: a million units a byte; a second of computing counts as a thousand bytes.
   static constexpr double kTieBreak = 1e-3, kByte = 1e-6;
 
-  // What keeping a result costs.
+  // The cost of saving a result.
   std::int64_t keep(std::size_t i, ValueId v) const {
     const Node& node = joint_.nodes[i];
     if (!roles_.may_keep(v)) return kUnlimited;
@@ -111,8 +111,7 @@ class Network {
     }
     const bool lives = roles_.lives_anyway(v);
     if (has(node.op->traits, Trait::view) && !roles_.is_part(v)) {
-      extra +=
-          2 * problem_.seconds_of(v);  // what it is a view of is as good, and smaller or as large
+      extra += 2 * problem_.seconds_of(v);  // its base serves as well, and is no larger
     }
     if (weigh_ == Weigh::bytes) {
       const bool is_free = lives && !roles_.is_at_risk(v);
@@ -142,11 +141,11 @@ std::optional<std::vector<bool>> least_cut(const Problem& problem, Weigh weigh) 
 std::vector<bool> choose(const Problem& problem, Weigh weigh) {
   auto again = least_cut(problem, weigh == Weigh::kernels ? Weigh::time : weigh);
   if (!again) {
-    unsupported("the backward needs a value that can neither be kept nor computed again");
+    unsupported("the backward needs a value that can neither be saved nor recomputed");
   }
   if (weigh != Weigh::kernels) return *again;
-  // The search finds what is best nearby: from what is least by itself, and from what a partition
-  // that computes nothing again keeps.
+  // The search is local. It starts from the minimum cut, and from the partition that recomputes
+  // nothing.
   Chosen best = refined(problem, std::move(*again));
   if (auto none = least_cut(problem, Weigh::nothing)) {
     Chosen other = refined(problem, std::move(*none));

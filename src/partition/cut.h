@@ -1,16 +1,15 @@
-// Which values of a joint forward-backward graph are kept for the backward, and which it computes
-// again: the cut of least cost.
+// Which values of a joint forward-backward graph are saved for the backward, and which it
+// recomputes: a minimum cut.
 //
-//   %0 = mm(%x, %w)                       kept: x, w (inputs) and %0, since a product is not done
-//   %1 = sin(%0)                          twice; cos reads it, and sin is cheap to do again
+//   %0 = mm(%x, %w)                       kept: x, w (inputs) and %0, since a GEMM is not
+//   %1 = sin(%0)                          recomputed; cos reads it, and sin is cheap to recompute
 //   %2 = mm(%1, %v)
-//   ... mm(t(%1), %t), cos(%0) ...        computed again: %1, where writing and reading it costs
-//                                         more
+//   ... mm(t(%1), %t), cos(%0) ...        recomputed: %1, where writing and reading it costs more
 //
-// Every value v has two vertices, "computed again" and "known to the backward". An edge between
-// them has the cost of keeping v, an edge from the source to the first that of computing v again;
-// what v is computed from has to be known then (an edge without limit), and what the backward reads
-// is known (the sink). So the least cut is the least cost, exactly.
+// Every node that may be recomputed has a vertex, and every value has one. An edge from the source
+// to a node costs as much as recomputing it; an edge from a node to its result, as much as saving
+// the result. Edges from operands to nodes, and from what the backward reads to the sink, have no
+// limit. So the minimum cut has exactly the least cost.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +22,7 @@
 
 namespace inkle::partition {
 
-// What a joint graph is, beside its nodes.
+// What a joint graph's nodes do not say of it.
 struct Joint {
   std::size_t forward_outputs =
       0;  // the first outputs are the forward's, the others the backward's
@@ -31,9 +30,9 @@ struct Joint {
   std::vector<bool> is_tangent;
   // By input: the host changes it after the forward.
   std::vector<bool> is_written;
-  // By input: a tensor that stays as it is from step to step, as weights do. Other inputs are kept
-  // only where the backward reads them here or in the host's own partition, since a user may write
-  // to them in between.
+  // By input: the same tensor from step to step, as a weight. Other inputs are kept only where the
+  // backward reads them here or in the host's own partition, since a user may write to them in
+  // between.
   std::vector<bool> is_static;
   // By input, and by output of the forward: the backward reads its memory in the host's own
   // partition. Other outputs are kept only where the backward reads them itself and cannot compute
@@ -42,35 +41,35 @@ struct Joint {
   std::vector<bool> is_saved_output = {};
   // By input: the output of the forward whose tangent it is, or -1. Empty: not known.
   std::vector<std::int32_t> output_of_tangent = {};
-  // Never more than this, at the hints of sizes.
+  // The most bytes that may be kept, at the hints of sizes.
   std::int64_t most_bytes = std::int64_t{1} << 60;
 };
 
 enum class Weigh : std::uint8_t {
-  time,     // seconds of keeping and reading against those of computing again
+  time,     // seconds of saving and reading against those of recomputing
   kernels,  // the same, where each kernel of the backward reads for itself (kernels.h)
   bytes,    // bytes, and time where they are equal
-  nothing,  // nothing but views is computed again
+  nothing,  // nothing but views is recomputed
 };
 
 struct Cut {
   std::vector<graph::ValueId> kept;  // inputs first, then results of nodes, in order
   std::vector<bool> in_forward;      // by node
   std::vector<bool> in_backward;     // by node; some are in both
-  std::int64_t bytes = 0;  // of kept values that do not live anyway, as inputs and outputs do
+  std::int64_t bytes = 0;  // of kept values that are not live anyway, as inputs and outputs are
 };
 
 class Problem;
 
-// By node, whether the backward computes it again, in the cut of least cost; nothing if the
-// backward needs what can neither be kept nor computed again. Not by kernels.
+// By node, whether the backward recomputes it, in the minimum cut; nothing if the backward needs a
+// value that can neither be kept nor recomputed. Not for Weigh::kernels.
 [[nodiscard]] std::optional<std::vector<bool>> least_cut(const Problem& problem, Weigh weigh);
 
-// The same, by kernels too; throws Unsupported instead.
+// The same, also for Weigh::kernels; throws Unsupported instead.
 [[nodiscard]] std::vector<bool> choose(const Problem& problem, Weigh weigh);
 
-// The same with what follows. Throws Unsupported if the graph cannot be cut (the forward reads a
-// tangent, the backward writes memory of a caller).
+// The same as a whole partition. Throws Unsupported if the graph cannot be partitioned (the forward
+// reads a tangent, the backward writes memory of the caller).
 [[nodiscard]] Cut find_cut(const graph::Graph& joint, const Joint& info, const Machine& machine,
                            Weigh weigh);
 

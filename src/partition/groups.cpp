@@ -14,7 +14,7 @@ using graph::ValueId;
 
 bool is_view(const Node& node) { return has(node.op->traits, Trait::view); }
 
-// A sum over other than the last dimensions: its kernel is done before anything may read a result.
+// A reduction of other than the last dimensions: its kernel ends before a result can be read.
 bool sums_rows(const Graph& graph, const Node& node) {
   if (!has(node.op->traits, Trait::reduction) || node.results.empty()) return false;
   bool is_rows = false;
@@ -22,7 +22,7 @@ bool sums_rows(const Graph& graph, const Node& node) {
   graph::for_each_operand(node, [&](ValueId v) {
     const graph::Sizes& sizes = graph.type(v).sizes;
     for (std::size_t d = 0; d < std::min(sizes.size(), result.size()); ++d) {
-      // The first dimension that differs is where the sum begins; what is behind it has to go.
+      // The first dimension that differs is reduced; all from there on must be.
       if (sizes[d] == result[d]) continue;
       for (std::size_t e = d; e < result.size(); ++e) {
         is_rows = is_rows || !result[e].is_constant(1);

@@ -13,20 +13,20 @@ using graph::Node;
 using graph::Trait;
 using graph::ValueId;
 
-// What a byte that is kept costs beside its transfers, in bytes of transfer: of choices that take
-// about as long, the one that keeps less.
+// The penalty of a byte that is kept, beside its transfers, in bytes of transfer: of choices of
+// about equal time, the one that keeps less wins.
 constexpr double kPriceOfMemory = 0.1;
-// What cannot be kept, or only as a last resort: dearer than all else together.
+// The cost of keeping what must not be kept, or only as a last resort: above all others together.
 constexpr double kForbidden = 1e3;  // seconds
 // Gains below this are noise of the sums.
 constexpr double kLeastGain = 1e-9;  // seconds
 constexpr int kMostRounds = 6;
 
-// The cost of a choice, kept up to date while nodes change sides.
+// The cost of a choice, updated incrementally while nodes change sides.
 //
-// A kernel here is a group of the backward (groups.h), or one that writes a value which is computed
-// again and which a library, or more than a loop over results, reads. Its leaves are the values
-// that it reads: kept ones, inputs, what other kernels write.
+// A kernel here is a group of the backward (groups.h), or one that materialises a recomputed value:
+// one that a library reads, or that more than a loop over results computes. Its leaves are the
+// values that it reads: kept ones, inputs, results of other kernels.
 class Ledger {
  public:
   Ledger(const Problem& problem, std::vector<bool> again)
@@ -54,7 +54,7 @@ class Ledger {
   [[nodiscard]] double seconds() const { return seconds_; }
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
   [[nodiscard]] const std::vector<bool>& again() const { return again_; }
-  // Some kernel reads what it computes, or computes it.
+  // Whether some kernel reads the node's results, or computes them.
   [[nodiscard]] bool is_used(std::size_t node) const { return !users_[node].empty(); }
   void set_unused(std::size_t node, bool again) { again_[node] = again; }
 
@@ -264,7 +264,7 @@ Chosen refined(const Problem& problem, std::vector<bool> again) {
     for (std::size_t i = nodes; i-- > 0;) {
       if (!is_open(problem, i)) continue;
       if (!ledger.is_used(i)) {
-        // Costs nothing now: whoever wants it may compute it, down to what is kept.
+        // Costs nothing now: any kernel that reads it may recompute it from what is kept.
         ledger.set_unused(i, true);
         continue;
       }

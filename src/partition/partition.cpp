@@ -21,7 +21,7 @@ using graph::Output;
 using graph::Sharing;
 using graph::ValueId;
 
-// One half while it is copied out of the joint graph.
+// A forward or backward graph while it is copied out of the joint graph.
 class Half {
  public:
   explicit Half(const Graph& joint)
@@ -47,7 +47,7 @@ class Half {
     graph::replace_operands(node, [&](ValueId v) { return of(v); });
     node.keep = graph::Keep::free;
     for (ValueId& v : node.results) {
-      // A value that was given stays what it is; this one nobody reads.
+      // A value that is already an input stays that; this result is unused.
       const ValueId made = made_.add_value(joint_.type(v));
       if (map_[v.index].is_none()) map_[v.index] = made;
       v = made;
@@ -78,12 +78,13 @@ class Half {
 
   [[nodiscard]] bool has(ValueId v) const { return !map_[v.index].is_none(); }
 
-  // The half's own value; literals come with their first reader.
+  // The value in this graph; literals are copied at their first use.
   ValueId of(ValueId v) {
     if (!map_[v.index].is_none()) return map_[v.index];
     const auto literal =
         std::ranges::find(joint_.constants, v, [](const auto& c) { return c.first; });
-    INKLE_CHECK(literal != joint_.constants.end(), "a half reads value {} of the other", v.index);
+    INKLE_CHECK(literal != joint_.constants.end(),
+                "forward or backward reads value {} of the other", v.index);
     made_.constants.emplace_back(carry(v), literal->second);
     return map_[v.index];
   }
@@ -112,19 +113,19 @@ class Splitter {
         forward_(problem.joint),
         backward_(problem.joint) {}
 
-  Halves run() {
+  TrainingGraphs run() {
     build_forward();
-    Halves halves{.forward = std::move(forward_.graph()),
-                  .backward = Graph(joint_.shared_context(), joint_.table()),
-                  .kept = std::move(kept_),
-                  .symbols = {},
-                  .bytes = cut_.bytes,
-                  .forward_outputs = info_.forward_outputs};
-    build_backward(halves.forward, halves.kept);
-    halves.symbols = add_symbols(halves.forward);
+    TrainingGraphs graphs{.forward = std::move(forward_.graph()),
+                          .backward = Graph(joint_.shared_context(), joint_.table()),
+                          .kept = std::move(kept_),
+                          .symbols = {},
+                          .bytes = cut_.bytes,
+                          .forward_outputs = info_.forward_outputs};
+    build_backward(graphs.forward, graphs.kept);
+    graphs.symbols = add_symbols(graphs.forward);
     graph::settle_views(backward_.graph());
-    halves.backward = std::move(backward_.graph());
-    return halves;
+    graphs.backward = std::move(backward_.graph());
+    return graphs;
   }
 
  private:
@@ -161,7 +162,7 @@ class Splitter {
     graph::settle_views(forward_.graph());
   }
 
-  // The host writes to it between the halves.
+  // The host writes to it between the graphs.
   [[nodiscard]] bool is_written(ValueId owner) const {
     const auto input = std::ranges::find(joint_.inputs, owner, &Input::value);
     return input != joint_.inputs.end() &&
@@ -173,7 +174,7 @@ class Splitter {
       const bool is_input = kept[i].input != Kept::kComputed;
       std::string name = is_input ? joint_.inputs[kept[i].input].name : "kept_" + std::to_string(i);
       kept[i].in_backward = backward_.add_kept(cut_.kept[i], std::move(name));
-      // A copy lies as it likes.
+      // A copy may have any strides.
       graph::Type& type = backward_.graph().type(kept[i].in_backward);
       if (!forward.type(kept[i].in_forward).strides) type.strides.reset();
     }
@@ -182,8 +183,8 @@ class Splitter {
     }
     emitted_.resize(joint_.nodes.size());
     for (std::size_t i = 0; i < joint_.nodes.size(); ++i) {
-      // What is computed again comes as late as what reads it allows, so that it does not live
-      // long.
+      // Recomputation is scheduled as late as its users allow, so that its results are live only
+      // briefly.
       if (cut_.in_backward[i] && !cut_.in_forward[i]) emit(i);
     }
     for (std::size_t i = info_.forward_outputs; i < joint_.outputs.size(); ++i) {
@@ -199,7 +200,7 @@ class Splitter {
     }
   }
 
-  // The node behind what it needs; without recursion, as chains may be long.
+  // The node after its operands; iterative, as chains may be long.
   void emit(std::size_t root) {
     std::vector<std::pair<std::size_t, bool>> stack{{root, false}};
     while (!stack.empty()) {
@@ -220,7 +221,7 @@ class Splitter {
     }
   }
 
-  // The symbols that the backward or a guard mentions, as inputs of it and outputs of the forward.
+  // Size symbols that the backward or a guard uses: its inputs, and outputs of the forward.
   std::vector<std::size_t> add_symbols(Graph& forward) {
     std::unordered_set<std::uint32_t> seen;
     std::vector<Expr> found;
@@ -261,7 +262,7 @@ class Splitter {
       if (std::erase(found, input.symbol) > 0 || is_guarded) positions.push_back(i);
     }
     if (!found.empty()) {
-      unsupported("the size {} is no argument of the forward", sym::to_string(found.front()));
+      unsupported("the size {} is not an input of the forward", sym::to_string(found.front()));
     }
     std::vector<Input> inputs;
     for (const std::size_t i : positions) {
@@ -285,7 +286,7 @@ class Splitter {
 
 }  // namespace
 
-bool Halves::set_strides(std::size_t i, const graph::Sizes& strides) {
+bool TrainingGraphs::set_strides(std::size_t i, const graph::Sizes& strides) {
   graph::Type& type = forward.type(kept[i].in_forward);
   if (type.strides) return false;
   type.strides = strides;
@@ -293,7 +294,7 @@ bool Halves::set_strides(std::size_t i, const graph::Sizes& strides) {
   return true;
 }
 
-void Halves::settle_strides() {
+void TrainingGraphs::settle_strides() {
   for (std::size_t i = 0; i < kept.size(); ++i) {
     const graph::Type& type = forward.type(kept[i].in_forward);
     if (type.strides) {
@@ -306,7 +307,8 @@ void Halves::settle_strides() {
   graph::settle_views(backward);
 }
 
-Halves partition(const Graph& joint, const Joint& info, const Machine& machine, Weigh weigh) {
+TrainingGraphs partition(const Graph& joint, const Joint& info, const Machine& machine,
+                         Weigh weigh) {
   std::int64_t least = 0;
   const Problem problem(joint, info, machine);
   for (const Weigh how : {weigh, Weigh::bytes, Weigh::nothing}) {
@@ -316,7 +318,7 @@ Halves partition(const Graph& joint, const Joint& info, const Machine& machine, 
     if (cut.bytes <= problem.most_bytes) return Splitter(problem, cut).run();
     least = cut.bytes;
   }
-  unsupported("{} bytes would be kept, at most {} may be", least, problem.most_bytes);
+  unsupported("{} bytes would be saved, the limit is {}", least, problem.most_bytes);
 }
 
 }  // namespace inkle::partition

@@ -1,5 +1,5 @@
-// A joint forward-backward graph -> a forward and a backward graph and what the one keeps for the
-// other. Runs after the joint passes and before lowering.
+// A joint forward-backward graph -> a forward and a backward graph, and the values that are saved
+// between them. Runs after the joint passes and before lowering.
 //
 //   joint(x, w; dy):  y = f(x, w)          forward(x, w) -> y, kept...
 //                     dx, dw = g(x, w, dy)  backward(kept..., dy) -> dx, dw
@@ -23,7 +23,7 @@ struct Kept {
   std::size_t result = 0;  // which of its results
 };
 
-struct Halves {
+struct TrainingGraphs {
   // The inputs that are no tangents -> the forward's outputs, kept values, kept symbols.
   graph::Graph forward;
   // Kept symbols, kept values, tangents -> the backward's outputs.
@@ -40,9 +40,9 @@ struct Halves {
   void settle_strides();
 };
 
-// The least cut by `weigh`; where it keeps more than info.most_bytes, by bytes, then the one that
-// computes nothing again. Throws Unsupported where all keep more, and as find_cut() does.
-[[nodiscard]] Halves partition(const graph::Graph& joint, const Joint& info, const Machine& machine,
-                               Weigh weigh = Weigh::time);
+// The best partition by `weigh`; where it keeps more than info.most_bytes, by bytes, then the one
+// that recomputes nothing. Throws Unsupported where all keep more, and as find_cut() does.
+[[nodiscard]] TrainingGraphs partition(const graph::Graph& joint, const Joint& info,
+                                       const Machine& machine, Weigh weigh = Weigh::time);
 
 }  // namespace inkle::partition

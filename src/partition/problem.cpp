@@ -25,7 +25,7 @@ Problem::Problem(const graph::Graph& joint_graph, const Joint& joint_info,
 }
 
 bool Problem::may_repeat(std::size_t i) const {
-  if (!roles.in_forward(i)) return true;  // the first time, not again
+  if (!roles.in_forward(i)) return true;  // only computed there, not recomputed
   const Node& node = joint.nodes[i];
   constexpr Trait kNever = Trait::random | Trait::effect | Trait::eager_only;
   if (node.keep == graph::Keep::saved || has(node.op->traits, kNever) || node.eager_target ||

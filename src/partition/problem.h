@@ -1,5 +1,5 @@
-// A joint graph as every cut of it sees it: what may be kept, what may be computed again, and what
-// follows from a choice. Made once, however many cuts are tried.
+// What all cuts of a joint graph share: what may be kept, what may be recomputed, and what follows
+// from a choice. Made once, however many cuts are tried.
 #pragma once
 
 #include <cstdint>

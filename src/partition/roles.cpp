@@ -51,7 +51,7 @@ Roles::Roles(const Graph& joint, const Joint& info)
     if (written_by_host[owners_[v].index]) written_[v] = true;
   }
   find_late();
-  find_halves();
+  mark_sides();
   find_readers();
   if (!info.output_of_tangent.empty()) find_risks();
 }
@@ -81,8 +81,8 @@ void Roles::close(std::vector<bool>& nodes, const std::vector<bool>& roots) cons
   }
 }
 
-// A call to eager may draw random numbers, which moves their state: in the forward where it needs
-// no gradient, also if no result or the backward alone needs what it makes.
+// A call to eager may advance the random generator: one that depends on no gradient stays in the
+// forward, even if it is unused or used by the backward alone.
 void Roles::keep_eager_calls(const std::vector<bool>& early, const std::vector<bool>& late) {
   for (std::size_t i = 0; i < joint_.nodes.size(); ++i) {
     if (joint_.nodes[i].eager_target) (late_[i] ? backward_ : forward_)[i] = true;
@@ -91,7 +91,7 @@ void Roles::keep_eager_calls(const std::vector<bool>& early, const std::vector<b
   close(backward_, late);
 }
 
-void Roles::find_halves() {
+void Roles::mark_sides() {
   std::vector<bool> early(joint_.value_count()), late(joint_.value_count());
   for (std::size_t i = 0; i < joint_.outputs.size(); ++i) {
     const auto* v = std::get_if<ValueId>(&joint_.outputs[i].value);

@@ -20,9 +20,9 @@ class Roles {
   [[nodiscard]] bool is_late(std::size_t node) const { return late_[node]; }
   [[nodiscard]] bool in_forward(std::size_t node) const { return forward_[node]; }
   [[nodiscard]] bool in_backward(std::size_t node) const { return backward_[node]; }
-  // Reads memory that the forward writes: in the backward it would find something else.
+  // Reads memory that the forward writes: the backward would read other contents.
   [[nodiscard]] bool reads_written(std::size_t node) const { return reads_written_[node]; }
-  // A library call, or one of the host.
+  // A library call, or a call to the host.
   [[nodiscard]] static bool is_library(const graph::Node& node);
   // All that it reads is made by the forward anyway, or of an output at risk by the backward alone.
   [[nodiscard]] bool has_ready_operands(std::size_t node) const { return ready_[node]; }
@@ -41,7 +41,7 @@ class Roles {
   [[nodiscard]] bool is_operand_late(graph::ValueId v) const { return operand_late_[v.index]; }
   // The forward writes it to memory, whether it is kept or not.
   [[nodiscard]] bool is_stored(std::size_t node, graph::ValueId v) const;
-  // In memory that an input, a literal or an output of the forward has.
+  // In memory that is live anyway: of an input, a literal or an output of the forward.
   [[nodiscard]] bool lives_anyway(graph::ValueId v) const { return lives_[owner(v).index]; }
   // A view of fewer elements than its memory has.
   [[nodiscard]] bool is_part(graph::ValueId v) const;
@@ -49,21 +49,20 @@ class Roles {
   // partition: a user may write to others.
   [[nodiscard]] bool may_keep(graph::ValueId v) const;
   // An output that the backward reads here and not in the host's own partition, since a pass has
-  // merged two values: kept only where there is no other way, and as a copy, as a user may write
-  // to it.
+  // merged two values: kept only as a last resort, and as a copy, as a user may write to it.
   [[nodiscard]] bool is_last_resort(graph::ValueId v) const;
-  // An output that the backward reads for tangents of numbers alone, which a user may just have
-  // logged. Eager lets him write to it as long as no gradient comes from those, but one backward
-  // reads all that is kept: another value is kept, or it is computed again, unless that is dear.
+  // An output that the backward reads only for tangents of rank 0, which a user may merely have
+  // logged. Eager allows writes to it as long as no gradient comes from those, but one backward
+  // reads all kept values: another value is kept, or it is recomputed, unless that is expensive.
   [[nodiscard]] bool is_at_risk(graph::ValueId v) const { return at_risk_[owner(v).index]; }
-  // Of all of them: so many bytes more may be kept, in their place.
+  // The bytes of all of them: as many more may be kept, in their place.
   [[nodiscard]] std::int64_t bytes_at_risk() const;
-  // What keeping such an output costs beside reading it, in times of its bytes.
+  // The extra cost of keeping such an output, as a multiple of the cost of reading it.
   static constexpr double kPriceOfRisk = 8;
 
  private:
   void find_late();
-  void find_halves();
+  void mark_sides();
   void find_readers();
   void find_risks();
   void find_ready_chains();

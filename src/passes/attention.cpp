@@ -201,7 +201,7 @@ RuleSet product_rules(const graph::OpTable& table) { return {kProducts, {}, tabl
 RuleSet attention_rules(const graph::OpTable& table) { return {kAttention, kDefinitions, table}; }
 
 std::optional<Graph> attention(const Graph& graph, PassContext&) {
-  // Products that no attention takes are folded back by decompose.
+  // Matrix products that no attention takes are folded back by decompose.
   const auto products = apply_rules(graph, product_rules(graph.table()));
   auto rewritten = apply_rules(products ? *products : graph, attention_rules(graph.table()));
   return rewritten;

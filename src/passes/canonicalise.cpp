@@ -82,7 +82,7 @@ constexpr Definition kDefinitions[] = {
 };
 
 constexpr Rule kRules[] = {
-    // Arithmetic that gives its operand. 0 added to a float turns -0.0 to 0.0: integers only.
+    // Arithmetic identities. 0 added to a float turns -0.0 to 0.0: integers only.
     {.name = "add 0", .match = "add(x, 0, ...)", .give = "x", .condition = same_integer},
     {.name = "subtract 0", .match = "sub(x, 0)", .give = "x", .condition = same_type},
     {.name = "times 1", .match = "mul(x, 1)", .give = "x", .condition = same_type},
@@ -119,7 +119,7 @@ constexpr Rule kRules[] = {
      .give = "_to_copy(x, dtype)",
      .condition = inner_cast_exact},
 
-    // What reads only the sizes of its operand does not keep it, nor the work that makes it.
+    // Ops that read only the sizes of their operand do not keep its computation live.
     {.name = "zeros of its sizes",
      .match = "zeros_like/zero(x, ...)",
      .give = "full(sizes, 0, dtype, none, device)",

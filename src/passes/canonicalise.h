@@ -1,4 +1,4 @@
-// Drops what computes nothing and brings the rest to one form, by rules written as text.
+// Removes no-ops and brings the rest to a canonical form, by rules written as text.
 //
 //   %0: f32[8] = mul(%x, 1)
 //   %1: f32[2,4] = view(%0, [2, 4])

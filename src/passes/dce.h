@@ -1,4 +1,4 @@
-// Dead code elimination: nodes none of whose results are used go, and so do unused literals.
+// Dead code elimination: removes nodes none of whose results are used, and unused literals.
 //
 //   %0: f32[8] = exp(%x)
 //   %1: f32[8] = neg(%x)      =>   %0: f32[8] = neg(%x)

@@ -48,7 +48,7 @@ Graph expand_once(const Graph& graph, UnsupportedNodes& found, std::set<std::str
 
 std::optional<Graph> decompose(const Graph& graph, PassContext&) {
   std::optional<Graph> out;
-  UnsupportedNodes found;  // all that is in the graph, before one error tells
+  UnsupportedNodes found;  // all in the graph, for one error
   std::set<std::string> failed;
   const auto is_left = [&](const Node& node) {
     return is_composite(node) && !failed.contains(node.source);

@@ -101,8 +101,8 @@ class ElementInliner {
     return loop::inline_body(nest.body, indices, to, again).front();
   }
 
-  // A running sum of what is 0 at the first place and at all later ones (models number packed
-  // sequences by a running sum of places where positions do not go up by one).
+  // A cumulative sum whose terms are 0 at the first index and at all later ones (models number
+  // packed sequences by a cumulative sum of where positions do not increase by one).
   std::optional<Val> sum_of_zeros(BodyBuilder& to, const Nest& nest, const Instruction& load) {
     const loop::Dim& along = nest.reduced.front();
     Map indices;

@@ -217,8 +217,8 @@ class Folder {
 
   static int category(DType d) { return abi::is_float(d) ? 2 : d == DType::boolean ? 0 : 1; }
 
-  // The number that argument i may be: a uniform known tensor beside another tensor of at least its
-  // category (else promotion would change) that has dimensions or the same dtype.
+  // The scalar that argument i may become: of a uniform known tensor beside another tensor of at
+  // least its category (else promotion would change) that has dimensions or the same dtype.
   std::optional<Argument> as_number(const Node& node, std::size_t i) const {
     const auto* v = std::get_if<ValueId>(&node.args[i]);
     if (v == nullptr || !is_known(*v) || !is_uniform(*known_[v->index])) return std::nullopt;
@@ -231,7 +231,7 @@ class Folder {
       partner = partner ||
                 (category(type.dtype) >= category(tensor.dtype) && type.dtype != DType::boolean &&
                  (type.rank() > 0 || type.dtype == tensor.dtype));
-      // A tensor with dimensions of a wider dtype takes part in promotion as no number does.
+      // A tensor with dimensions of a wider dtype changes promotion, as a scalar does not.
       if (tensor.rank() > 0 && type.dtype != tensor.dtype) return std::nullopt;
     }
     if (!partner) return std::nullopt;

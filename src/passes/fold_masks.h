@@ -1,4 +1,4 @@
-// Attention masks that say nothing vanish; those that say "no later keys" become the flag.
+// Neutral masks of attention are removed; causal ones become the flag is_causal.
 //
 //   %0: i64[s0] = arange(s0)
 //   %1: i64[s0,1] = unsqueeze(%0, 1)

@@ -29,23 +29,23 @@ using written_attention::Part;
 
 // exp(-1e30) is 0 beside any score, and kernels may multiply it by log2(e).
 constexpr double kHidden = -1e30;
-// Numbers that leave no weight beside any score that a model has, and none of a score where they
-// are added: what models of f16 and of wider types write.
+// Mask values that leave no weight beside the scores of real models, also where they are added to a
+// score: as models write them in f16 and in wider types.
 constexpr double kHidesHalf = -6e4, kHides = -1e9;
-// An added mask of products with so large a number says which columns are seen, not how much.
+// A mask multiplied by so large a number selects columns; its exact values do not matter.
 constexpr double kLargeFactor = 1e4;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// How the scores' mask is handed over.
+// How the mask is passed to the library.
 struct Bias {
-  // Replaced by minus infinity, by another number, or added to.
+  // Scores are replaced by minus infinity, replaced by another number, or added to.
   enum class Kind { none, causal, removed, replaced, added } kind = Kind::none;
 
   [[nodiscard]] bool is_given() const { return kind != Kind::none && kind != Kind::causal; }
-  // Rows that see nothing look at all columns alike, as their scores do not count beside so low a
-  // number. They are handed over with a query of 0 and nothing added: the logarithm of a sum that
-  // is kept for the backward would lose the sum beside the number.
-  [[nodiscard]] bool has_blind_rows() const {
+  // Fully masked rows attend to all columns alike: beside so low a number their scores do not
+  // count. They get a query of 0 and no bias, since the log-sum-exp that is kept for the backward
+  // would round away the sum beside the number.
+  [[nodiscard]] bool has_fully_masked_rows() const {
     return kind == Kind::replaced || kind == Kind::added;
   }
 };
@@ -57,8 +57,8 @@ const Node* made_by(const Graph& graph, const std::vector<std::int32_t>& produce
   return n < 0 ? nullptr : &graph.nodes[static_cast<std::size_t>(n)];
 }
 
-// Whether an f32 mask may be rounded to 16 bits, since it says which columns are seen: it is a
-// product with a large number, or selects one of 0 and a large number.
+// Whether an f32 mask may be rounded to 16 bits, since it only selects columns: it is multiplied by
+// a large number, or selects one of 0 and a large number.
 bool says_which(const Graph& graph, const std::vector<std::int32_t>& producers, ValueId mask) {
   const auto number = [&](const Argument& a) -> std::optional<double> {
     if (const auto* d = std::get_if<double>(&a)) return *d;
@@ -103,7 +103,7 @@ std::optional<Bias> bias_of(const Graph& graph, const std::vector<std::int32_t>&
   if (kind == MaskKind::neutral) return Bias{};
   if (kind == MaskKind::causal && (is_added || replaces_all)) return Bias{Bias::Kind::causal};
   const Type& type = graph.type(value);
-  // Whether rows see anything is asked of columns that are there.
+  // Whether a row sees any column is reduced over the mask, so its columns must not be broadcast.
   if (type.rank() == 0 || (type.sizes.back().is_constant(1) && !found.scores[3].is_constant(1))) {
     return std::nullopt;
   }
@@ -118,11 +118,11 @@ std::optional<Bias> bias_of(const Graph& graph, const std::vector<std::int32_t>&
   return replaces_all ? std::optional(Bias{Bias::Kind::replaced}) : std::nullopt;
 }
 
-// Elements that kernels read at once, of 16 bits.
+// Elements of 16 bits that kernels load at once.
 constexpr std::int64_t kAtOnce = 8;
 
-// Of sizes (batch, head, row, feature): rows with all heads' features lie side by side, as products
-// write them and read them.
+// Of sizes (batch, head, row, feature): the features of all heads of a row are adjacent, as GEMMs
+// write and read them.
 Sizes by_rows(sym::Context& context, const Sizes& sizes) {
   const Sizes s = graph::contiguous_strides(context, {sizes[0], sizes[2], sizes[1], sizes[3]});
   return {s[0], s[2], s[1], s[3]};
@@ -130,7 +130,7 @@ Sizes by_rows(sym::Context& context, const Sizes& sizes) {
 
 bool is_whole(Expr e) { return sym::divides(kAtOnce, e); }
 
-// Whether a view's results start a multiple of those after its operand.
+// Whether the offset of a view in its operand is a multiple of kAtOnce.
 bool starts_whole(const Graph& natural, const Node& node, ValueId from) {
   const std::string_view name = node.op->name;
   for (const char* same : {"view", "_unsafe_view", "reshape", "transpose", "permute", "t", "expand",
@@ -185,15 +185,15 @@ class Writer {
       return shaped(found_.forward[0], sizes, false);
     }
     gradient();
-    const bool turned =
-        part == Part::dq_turned || part == Part::dk_turned || part == Part::dv_turned;
-    const std::size_t n = part == Part::dq || part == Part::dq_turned   ? 0
-                          : part == Part::dk || part == Part::dk_turned ? 1
-                                                                        : 2;
+    const bool transposed =
+        part == Part::dq_transposed || part == Part::dk_transposed || part == Part::dv_transposed;
+    const std::size_t n = part == Part::dq || part == Part::dq_transposed   ? 0
+                          : part == Part::dk || part == Part::dk_transposed ? 1
+                                                                            : 2;
     ValueId v = found_.backward[n];
-    // What was replaced has no gradient; what was added to has.
+    // Scores that were replaced have no gradient; those that were added to have.
     if (n == 0 && bias_.kind == Bias::Kind::replaced) v = b_.node("where", {sees_any(), v, 0.0});
-    return shaped(v, sizes, turned);
+    return shaped(v, sizes, transposed);
   }
 
   void gradient() {
@@ -207,14 +207,14 @@ class Writer {
         b_.eager(calls_.name + "_backward", calls_.backward, std::move(args), calls_.gradients);
   }
 
-  // Of an operand over (batch, head, row, feature), as it lies where nothing is copied; row-major
-  // where kernels could not read that 16 bytes at a time.
+  // The type of an operand over (batch, head, row, feature), with the strides that it has where
+  // nothing is copied; row-major where kernels could not load it 16 bytes at a time.
   static Type type_of(const Graph& natural, const Found& found, const Matrix& m, Expr rows,
                       Expr columns) {
     Type type = natural.type(m.root);
     Sizes strides = type.strides.value_or(Sizes{});
     if (strides.size() == 3) strides.insert(strides.begin(), strides[0] * found.scores[1]);
-    if (m.turned && strides.size() == 4) std::swap(strides[2], strides[3]);
+    if (m.transposed && strides.size() == 4) std::swap(strides[2], strides[3]);
     type.sizes = {found.scores[0], found.scores[1], rows, columns};
     const bool is_read = strides.size() == 4 && strides[3].is_constant(1) &&
                          std::all_of(strides.begin(), strides.begin() + 3, is_whole) &&
@@ -225,13 +225,13 @@ class Writer {
 
  private:
   ValueId turn(ValueId v) { return b_.node("transpose", {v, b_.integer(-2), b_.integer(-1)}); }
-  ValueId shaped(ValueId v, const Sizes& sizes, bool turned) {
-    if (turned) v = turn(v);
+  ValueId shaped(ValueId v, const Sizes& sizes, bool transposed) {
+    if (transposed) v = turn(v);
     return b_.type(v).rank() == sizes.size() ? v : b_.node("reshape", {v, sizes});
   }
 
   Sizes row_major(const Sizes& sizes) { return graph::contiguous_strides(b_.context(), sizes); }
-  // With strides that the call relies on.
+  // With the strides that the call requires.
   ValueId laid(ValueId v, const Sizes& strides) {
     const auto& own = b_.type(v).strides;
     if (own && *own != strides) v = b_.node("clone", {v});
@@ -242,7 +242,7 @@ class Writer {
   ValueId operand(const Matrix& m, Expr rows, Expr columns) {
     const Type type = type_of(natural_, found_, m, rows, columns);
     ValueId v = r_.mapped(m.root);
-    if (m.turned) v = turn(v);
+    if (m.transposed) v = turn(v);
     if (b_.type(v).rank() != 4) v = b_.node("reshape", {v, type.sizes});
     return laid(v, *type.strides);
   }
@@ -250,9 +250,9 @@ class Writer {
   std::vector<Argument> operands() {
     const Sizes& s = found_.scores;
     ValueId q = operand(found_.query, s[2], found_.features);
-    if (bias_.has_blind_rows()) {
+    if (bias_.has_fully_masked_rows()) {
       const ValueId sees = sees_any();
-      // Kept, the query, key and value that one product gave would each be kept for themselves.
+      // If it were kept, the query, key and value of one GEMM would be kept separately.
       b_.set_keep(graph::Keep::recomputed);
       q = b_.node("where", {sees, q, 0.0});
       q = laid(q, by_rows(b_.context(), b_.type(q).sizes));
@@ -268,14 +268,14 @@ class Writer {
     const bool is_flat = found_.scores[1].is_constant(1) && b_.type(v).rank() == 3;
     return is_flat ? b_.node("unsqueeze", {v, b_.integer(1)}) : v;
   }
-  // Where scores stay as they are.
+  // True where scores are not masked.
   ValueId shown() {
     const ValueId v = at_least_flat(r_.mapped(found_.mask.flags));
     return found_.mask.keeps ? v : b_.node("logical_not", {v});
   }
   ValueId added() { return at_least_flat(r_.mapped(found_.mask.added)); }
   ValueId top() { return b_.node("amax", {added(), Sizes{b_.integer(-1)}, true}); }
-  // By row, with one column.
+  // By row, with one column: whether the row sees any.
   ValueId sees_any() {
     if (bias_.kind != Bias::Kind::added) return b_.node("any_dim", {shown(), b_.integer(-1), true});
     return b_.node("gt", {top(), hiding(b_.type(added()).dtype)});
@@ -284,17 +284,17 @@ class Writer {
   void add_bias(std::vector<Argument>& args) {
     if (!bias_.is_given()) return;
     const DType dtype = b_.type(r_.mapped(found_.q)).dtype;
-    // Of f16 no number is low enough.
+    // No finite f16 is low enough.
     const double hidden = dtype == DType::f16 ? -kInfinity : kHidden;
     ValueId bias;
     if (bias_.kind == Bias::Kind::added) {
       const ValueId v = added();
       const ValueId seen = dtype == DType::f16 ? v : b_.node("clamp_min", {v, kHidden});
-      // NaN where the mask is minus infinity all along.
+      // NaN in rows of the mask that are entirely minus infinity.
       bias = b_.node("where", {sees_any(), seen, b_.node("sub", {v, top()})});
     } else {
-      const double blind = bias_.kind == Bias::Kind::removed ? std::nan("") : 0.0;
-      bias = b_.node("where", {sees_any(), b_.node("where", {shown(), 0.0, hidden}), blind});
+      const double fully_masked = bias_.kind == Bias::Kind::removed ? std::nan("") : 0.0;
+      bias = b_.node("where", {sees_any(), b_.node("where", {shown(), 0.0, hidden}), fully_masked});
     }
     if (b_.type(bias).dtype != dtype) bias = b_.node("_to_copy", {bias, dtype});
     args.emplace_back(laid(bias, row_major(b_.type(bias).sizes)));
@@ -332,8 +332,8 @@ Type bias_type(const Graph& graph, const Found& found) {
 std::optional<Attention> ask(const Graph& graph, const Graph& natural,
                              const std::vector<std::int32_t>& producers, Found found,
                              const Options& options) {
-  // A safe softmax is what torch itself makes of its attention where no kernel takes it; kernels do
-  // not drop everything.
+  // torch decomposes its own attention into a safe softmax where no kernel takes it; kernels do not
+  // support a dropout of 1.
   if (found.safe || (found.dropout && found.dropout->p >= 1)) return std::nullopt;
   const auto bias = bias_of(graph, producers, found);
   if (!bias) return std::nullopt;
@@ -350,7 +350,7 @@ std::optional<Attention> ask(const Graph& graph, const Graph& natural,
   for (const auto& [n, part] : found.parts) {
     if (part == Part::out) request.forward_source = graph.nodes[n].source;
   }
-  if (bias->has_blind_rows()) {
+  if (bias->has_fully_masked_rows()) {
     request.query.strides = by_rows(graph.context(), request.query.sizes);
   }
   if (bias->is_given()) request.bias = bias_type(graph, found);
@@ -359,7 +359,7 @@ std::optional<Attention> ask(const Graph& graph, const Graph& natural,
   return Attention{std::move(found), *bias, std::move(*calls)};
 }
 
-// What is not fixed yet is row-major, views are views.
+// Free strides become row-major, those of views follow from their operands.
 Graph with_natural_strides(const Graph& graph) {
   Graph natural = graph;
   std::vector<bool> is_view(graph.value_count(), false);

@@ -14,7 +14,7 @@
 
 namespace inkle::passes {
 
-// What products cost on a machine.
+// The costs of GEMMs on a machine.
 struct ProductCosts {
   double flops_per_second = 0;
   double call_seconds =
@@ -32,8 +32,8 @@ struct AttentionRequest {
 };
 struct AttentionCalls {
   std::string name;
-  // Numbers of the host's calls: (query, key, value[, bias]) -> results; (grad, query, key, value,
-  // results..., [, bias]) -> gradients.
+  // Indices of the host's callables: (query, key, value[, bias]) -> results; (grad, query, key,
+  // value, results..., [, bias]) -> gradients.
   std::uint32_t forward = 0, backward = 0;
   std::vector<graph::Type> results;    // attention, and what the backward reads of the forward
   std::vector<graph::Type> gradients;  // of query, key and value
@@ -42,13 +42,13 @@ struct AttentionCalls {
 struct Options {
   // Weights have become literals: passes may compute with literals of any size.
   bool freeze = false;
-  // No library has attention: it becomes products and a softmax.
+  // No library has attention: it is decomposed into matrix products and a softmax.
   bool split_attention = false;
-  // A library runs attention, for which rows that see nothing are 0.
+  // A library runs attention, and gives 0 for fully masked rows.
   bool safe_attention = false;
   // Of a joint graph that is to keep few bytes, how many of its first outputs are the forward's.
   std::size_t forward_outputs = 0;
-  // Products of one matrix by several parameters may become one.
+  // GEMMs of one matrix by several parameters may be fused horizontally.
   std::optional<ProductCosts> products;
   // The host's attention with its gradient, for joint graphs on a device; nothing where it has
   // none.

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "passes/attention.h"
-#include "passes/blind_rows.h"
 #include "passes/canonicalise.h"
 #include "passes/cse.h"
 #include "passes/dce.h"
@@ -16,8 +15,9 @@
 #include "passes/fold_batch_norm.h"
 #include "passes/fold_constants.h"
 #include "passes/fold_masks.h"
+#include "passes/fully_masked_rows.h"
+#include "passes/fuse_gemms.h"
 #include "passes/library_attention.h"
-#include "passes/merge_products.h"
 #include "passes/reinplace.h"
 #include "passes/split_attention.h"
 #include "passes/training_attention.h"
@@ -28,27 +28,28 @@ namespace {
 constexpr bool kRequired = true;
 
 constexpr Pass kPasses[] = {
-    {"attention", attention, "attention written out by hand becomes one op"},
-    {"blind_rows", blind_rows, "where a library attends: rows that see nothing become NaN",
-     kRequired},
-    {"canonicalise", canonicalise, "drops and shortens what computes nothing"},
+    {"attention", attention, "decomposed attention becomes one op"},
+    {"canonicalise", canonicalise, "removes no-ops and simplifies nodes"},
     {"cse", cse, "merges nodes that compute the same"},
-    {"dce", dce, "drops what nobody uses"},
+    {"dce", dce, "removes unused nodes and literals"},
     {"decompose", decompose, "rewrites composite ops by simpler ones", kRequired},
     {"fold_batch_norm", fold_batch_norm, "with freeze: batch norm into convolution weights"},
     {"fold_constants", fold_constants, "computes what depends on literals only"},
     {"fold_masks", fold_masks,
      "attention masks that are neutral vanish, causal ones become a flag"},
+    {"fully_masked_rows", fully_masked_rows,
+     "where a library attends: rows that see nothing become NaN", kRequired},
+    {"fuse_gemms", fuse_gemms,
+     "horizontal fusion: GEMMs of one matrix by several weights become one"},
     {"joint_attention", joint_attention,
      "of a joint graph: the same where the gradient reads the weights"},
     {"library_attention", library_attention,
-     "of a joint graph: attention written out by hand, and its gradient, become two calls"},
-    {"merge_products", merge_products, "products of one matrix by several weights become one"},
+     "of a joint graph: decomposed attention, and its gradient, become two calls"},
     {"reinplace", reinplace, "scatters write into their base where it dies"},
     {"split_attention", split_attention, "if asked for: attention as products and a softmax",
      kRequired},
     {"training_attention", training_attention,
-     "of a joint graph: attention written out by hand, and its gradient, become two ops"},
+     "of a joint graph: decomposed attention, and its gradient, become two ops"},
 };
 static_assert(std::ranges::is_sorted(kPasses, {}, &Pass::name));
 
@@ -60,10 +61,10 @@ constexpr std::string_view kStandard[] = {
     "attention",       "fold_masks",
     "fold_constants",  "fold_batch_norm",
     "attention",       "fold_masks",
-    "split_attention", "blind_rows",
+    "split_attention", "fully_masked_rows",
     "decompose",       "canonicalise",
     "fold_constants",  "cse",
-    "merge_products",  "dce",
+    "fuse_gemms",      "dce",
     "reinplace",
 };
 
@@ -75,7 +76,7 @@ constexpr std::string_view kJoint[] = {
     "dce",
 };
 
-// What a pass has made is a graph, and keeps what callers count on: which outputs share memory.
+// The result of a pass must verify, and its outputs alias as before: callers rely on it.
 void check(const graph::Graph& before, const graph::Graph& graph, std::string_view pass) {
   try {
     graph::verify(graph);

@@ -272,7 +272,7 @@ class Applier {
         fixed_from_(first_effect(graph)) {}
 
   std::optional<Graph> run() {
-    // Most graphs have nothing that a rule matches: those are not written anew.
+    // Most graphs match no rule: those are not rebuilt.
     const std::size_t end = std::min(graph_.nodes.size(), fixed_from_);
     std::size_t first = 0;
     const auto keep = [](const RuleSet::Compiled&, const Match&) { return true; };
@@ -380,8 +380,8 @@ class Applier {
     const ValueId root = node.results.front();
     if (mutated_[x.index] && !has(node.op->traits, Trait::view)) return false;
     if (is_output_[root.index] && (producer_[x.index] < 0 || is_output_[x.index])) return false;
-    // Inputs, literals and outputs take no wish for strides: the rewriter would copy them, sweep
-    // for sweep.
+    // Inputs, literals and outputs do not take the wanted strides: the rewriter would copy them in
+    // every sweep.
     const bool wishes = graph_.type(root).strides && !graph_.type(x).strides;
     if (wishes && (producer_[x.index] < 0 || is_output_[x.index])) return false;
     return graph::type_difference(graph_.type(x), graph_.type(root)).empty();

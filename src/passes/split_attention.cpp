@@ -48,8 +48,8 @@ std::optional<ValueId> split(Builder& b, const Node& node) {
   const Expr heads = q.rank() == 4 ? q.sizes[1] : Expr();
   const ValueId k = q.rank() == 4 ? repeated(b, operand(1), heads) : operand(1);
   const ValueId v = q.rank() == 4 ? repeated(b, operand(2), heads) : operand(2);
-  const ValueId turned = b.node("transpose", {k, b.integer(-2), b.integer(-1)});
-  ValueId scores = b.node("mul", {b.node("matmul", {operand(0), turned}), scale});
+  const ValueId transposed = b.node("transpose", {k, b.integer(-2), b.integer(-1)});
+  ValueId scores = b.node("mul", {b.node("matmul", {operand(0), transposed}), scale});
   const double none = -std::numeric_limits<double>::infinity();
   if (const auto* mask = std::get_if<ValueId>(&node.args[kMask])) {
     scores = b.type(*mask).dtype == DType::boolean ? b.node("where", {*mask, scores, none})

@@ -1,4 +1,4 @@
-// Attention as products and a softmax, for machines whose libraries do not have it.
+// Decomposes attention into matrix products and a softmax, for machines whose libraries lack it.
 //
 //   %0 = sdpa(%q, %k, %v, none, 0.0, true, 0.125)
 // becomes

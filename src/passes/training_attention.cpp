@@ -31,12 +31,12 @@ class Writer {
       return shaped(found_.forward[0], sizes, false);
     }
     gradient();
-    const bool turned =
-        part == Part::dq_turned || part == Part::dk_turned || part == Part::dv_turned;
-    const std::size_t n = part == Part::dq || part == Part::dq_turned   ? 0
-                          : part == Part::dk || part == Part::dk_turned ? 1
-                                                                        : 2;
-    return shaped(found_.backward[n], sizes, turned);
+    const bool transposed =
+        part == Part::dq_transposed || part == Part::dk_transposed || part == Part::dv_transposed;
+    const std::size_t n = part == Part::dq || part == Part::dq_transposed   ? 0
+                          : part == Part::dk || part == Part::dk_transposed ? 1
+                                                                            : 2;
+    return shaped(found_.backward[n], sizes, transposed);
   }
 
   void gradient() {
@@ -55,8 +55,8 @@ class Writer {
     return b_.node("reshape", {v, Sizes{found_.scores[0], found_.scores[1], rows, columns}});
   }
   ValueId turn(ValueId v) { return b_.node("transpose", {v, b_.integer(-2), b_.integer(-1)}); }
-  ValueId shaped(ValueId v, const Sizes& sizes, bool turned) {
-    if (turned) v = turn(v);
+  ValueId shaped(ValueId v, const Sizes& sizes, bool transposed) {
+    if (transposed) v = turn(v);
     return b_.type(v).rank() == sizes.size() ? v : b_.node("reshape", {v, sizes});
   }
 

@@ -116,42 +116,42 @@ class Finder {
       const auto turns = view(*node);
       if (!turns) break;
       m.root = operand(*node, 0);
-      m.turned ^= *turns;
+      m.transposed ^= *turns;
     }
     return m;
   }
 
-  // The first value behind views that is over (batch, head, rows, columns), or turned.
+  // The first value behind views that is over (batch, head, rows, columns), or transposed.
   Matrix by_heads(ValueId v, Expr rows, Expr columns, const Sizes& scores) const {
     Matrix m{v};
     while (true) {
       const Sizes& s = type(m.root).sizes;
       if (s.size() == 4 && same_size(s[0], scores[0]) && same_size(s[1], scores[1]) &&
-          same_size(s[2], m.turned ? columns : rows) &&
-          same_size(s[3], m.turned ? rows : columns)) {
+          same_size(s[2], m.transposed ? columns : rows) &&
+          same_size(s[3], m.transposed ? rows : columns)) {
         return m;
       }
       const Node* node = made_by(m.root);
       const auto turns = node == nullptr ? std::nullopt : view(*node);
       if (!turns) return {v};
       m.root = operand(*node, 0);
-      m.turned ^= *turns;
+      m.transposed ^= *turns;
     }
   }
 
-  // All products that read v through views; false where anyone else does.
-  bool products(ValueId v, bool turned, std::vector<Use>& uses) const {
+  // All matrix products that read v through views; false where another op reads it.
+  bool products(ValueId v, bool transposed, std::vector<Use>& uses) const {
     if (is_output_[v.index]) return false;
     for (const std::size_t n : users_[v.index]) {
       const Node& node = graph_.nodes[n];
       if (is_product(node)) {
         for (std::size_t o = 0; o < 2; ++o) {
-          if (operand(node, o).index == v.index) uses.push_back({n, o, turned});
+          if (operand(node, o).index == v.index) uses.push_back({n, o, transposed});
         }
         continue;
       }
       const auto turns = view(node);
-      if (!turns || !products(node.results[0], turned != *turns, uses)) return false;
+      if (!turns || !products(node.results[0], transposed != *turns, uses)) return false;
     }
     return true;
   }
@@ -212,7 +212,7 @@ class Finder {
     return std::pair(mask, scores);
   }
 
-  // From the input of the softmax up to the product that the scores are.
+  // From the input of the softmax up to the matrix product of query and key.
   std::optional<std::size_t> scores(ValueId x, Found& found) const {
     bool scaled = false, masked = false;
     for (const Node* node = made_by(x); node != nullptr; node = made_by(x)) {
@@ -287,7 +287,7 @@ class Finder {
     if (!product) return false;
     found.q = operand(graph_.nodes[*product], 0);
     found.kt = operand(graph_.nodes[*product], 1);
-    // Down to the product with the values.
+    // Down to the matrix product with the values.
     ValueId w = p;
     std::vector<Use> uses;
     for (std::size_t except = n;; except = ~std::size_t{0}) {
@@ -305,7 +305,7 @@ class Finder {
     return classify(uses, found);
   }
 
-  // The weights themselves are read by the products, and by their gradient (node n).
+  // Only matrix products, and the gradient of softmax (node n), read the weights themselves.
   bool weighted(ValueId p, std::size_t n, Found& found) const {
     if (is_output_[p.index]) return false;
     std::vector<Use> uses;
@@ -324,11 +324,11 @@ class Finder {
     return classify(uses, found);
   }
 
-  // Of the products with the weights one is the result; others are told apart once the gradient is
-  // known.
+  // One of the matrix products with the weights is the result; others are told apart once the
+  // gradient is known.
   bool classify(const std::vector<Use>& uses, Found& found) const {
     for (const Use& use : uses) {
-      const bool is_out = use.operand == 0 && !use.turned;
+      const bool is_out = use.operand == 0 && !use.transposed;
       if (!is_out) continue;
       if (!found.v.is_none()) return false;
       found.v = operand(graph_.nodes[use.node], 1);
@@ -366,12 +366,12 @@ class Finder {
   bool value_gradient(Found& found) const {
     const Matrix grad = resolve(found.grad);
     for (const Use& use : found.uses) {
-      if (use.operand == 0 && !use.turned) continue;  // the result
+      if (use.operand == 0 && !use.transposed) continue;  // the result
       const Matrix other = resolve(operand(graph_.nodes[use.node], 1 - use.operand));
-      const bool plain = use.operand == 0 && use.turned && other == grad;
-      const bool turned = use.operand == 1 && !use.turned && other == grad.other_way();
-      if (!plain && !turned) return false;
-      found.parts.emplace_back(use.node, plain ? Part::dv : Part::dv_turned);
+      const bool plain = use.operand == 0 && use.transposed && other == grad;
+      const bool transposed = use.operand == 1 && !use.transposed && other == grad.other_way();
+      if (!plain && !transposed) return false;
+      found.parts.emplace_back(use.node, plain ? Part::dv : Part::dv_transposed);
       if (use.node >= found.first_late) continue;
       found.first_late = use.node;
       // The other product may read it through a view that comes later.
@@ -412,14 +412,14 @@ class Finder {
     for (const Use& use : uses) {
       const Matrix other = resolve(operand(graph_.nodes[use.node], 1 - use.operand));
       Part part = Part::dq;
-      if (use.operand == 0 && !use.turned && other == kt.other_way()) {
+      if (use.operand == 0 && !use.transposed && other == kt.other_way()) {
         part = Part::dq;
-      } else if (use.operand == 1 && use.turned && other == kt) {
-        part = Part::dq_turned;
-      } else if (use.operand == 0 && use.turned && other == q) {
+      } else if (use.operand == 1 && use.transposed && other == kt) {
+        part = Part::dq_transposed;
+      } else if (use.operand == 0 && use.transposed && other == q) {
         part = Part::dk;
-      } else if (use.operand == 1 && !use.turned && other == q.other_way()) {
-        part = Part::dk_turned;
+      } else if (use.operand == 1 && !use.transposed && other == q.other_way()) {
+        part = Part::dk_transposed;
       } else {
         return false;
       }

@@ -27,23 +27,23 @@ struct Dropout {
   double p = 0;
 };
 
-enum class Part : std::uint8_t { out, dq, dq_turned, dk, dk_turned, dv, dv_turned };
+enum class Part : std::uint8_t { out, dq, dq_transposed, dk, dk_transposed, dv, dv_transposed };
 
 struct Use {
   std::size_t node = 0;
   std::size_t operand = 0;
-  bool turned = false;
+  bool transposed = false;
 };
 
 // A matrix, or a stack of them, behind views that change neither of its last two dimensions but
 // may exchange them.
 struct Matrix {
   ValueId root;
-  bool turned = false;
+  bool transposed = false;
   friend bool operator==(const Matrix& a, const Matrix& b) {
-    return a.root.index == b.root.index && a.turned == b.turned;
+    return a.root.index == b.root.index && a.transposed == b.transposed;
   }
-  [[nodiscard]] Matrix other_way() const { return {root, !turned}; }
+  [[nodiscard]] Matrix other_way() const { return {root, !transposed}; }
 };
 
 struct Found {
@@ -67,7 +67,7 @@ struct Found {
 };
 
 // All in a joint graph whose tensors lie on a device of this kind, in the order of their gradients
-// of softmax. Not where anyone else reads the weights or their gradients.
+// of softmax. Not where other nodes read the weights or their gradients.
 [[nodiscard]] std::vector<Found> find(const graph::Graph& graph, abi::DeviceKind kind);
 
 }  // namespace inkle::passes::written_attention

@@ -16,16 +16,16 @@
 namespace inkle::python {
 namespace {
 
-// Sets of shapes that are kept recorded; the least recently used goes first.
+// Sets of shapes that are kept captured; the least recently used goes first.
 constexpr std::size_t kMostShapes = 16;
 // After so many changes of addresses of one set of shapes calls run as usual.
 constexpr int kMostMoves = 8;
-// Recordings of one set of shapes whose results the caller gets as they are: a loop holds one
+// Captures of one set of shapes whose results the caller gets as they are: a loop holds one
 // result while the next is made.
 constexpr std::size_t kMostLent = 3;
-// Results up to here are copied: that takes less than another recording.
+// Results up to here are copied: that takes less than another capture.
 constexpr std::int64_t kMostCopiedBytes = 1 << 20;
-// Inputs of the CPU up to here are compared with what they were in each replayed call.
+// CPU inputs up to this many bytes are compared with their earlier contents in each replay.
 constexpr std::size_t kMostComparedBytes = 4096;
 // Copies of larger inputs take at most so many times the memory of their elements.
 constexpr std::int64_t kWidest = 8;
@@ -86,7 +86,7 @@ bool repeats_elements(const abi::TensorView& v) {
   return false;
 }
 
-// From the first to the last element of a tensor of the CPU.
+// The bytes from the first to the last element of a CPU tensor.
 std::span<const std::byte> bytes_of(const abi::TensorView& v) {
   std::int64_t span = 1;
   for (std::int32_t d = 0; d < v.rank; ++d) {
@@ -117,7 +117,7 @@ CudaGraphs::CudaGraphs(runtime::common::Executable& executable, const HostContex
     is_of_cpu_.push_back(a.device.kind == abi::DeviceKind::cpu);
     alignment_.push_back(a.alignment);
   }
-  reason_ = executable_.why_not_recorded();
+  reason_ = executable_.why_not_captured();
 }
 
 template <class W>
@@ -179,18 +179,18 @@ nb::object CudaGraphs::call_alone(TorchHost& host, const nb::list& arguments, W&
   watch.done(ReplayPart::addresses);
   executable_.throw_failures();
   watch.done(ReplayPart::failures);
-  // Changed weights are prepared by a usual call, into the memory that the recordings read.
+  // Changed weights are prepared by a usual call, into the memory that the captured graphs read.
   if (!executable_.is_prepared(host.call_data())) return {};
   watch.done(ReplayPart::prepared);
-  Recording* const recording = choose(entry, arguments);
+  Capture* const capture = choose(entry, arguments);
   watch.done(ReplayPart::alive);
-  return recording == nullptr ? nb::object() : replay(entry, *recording, host, watch);
+  return capture == nullptr ? nb::object() : replay(entry, *capture, host, watch);
 }
 
 template nb::object CudaGraphs::call(TorchHost&, const nb::list&, NoWatch&);
 template nb::object CudaGraphs::call(TorchHost&, const nb::list&, Watch&);
 
-// Notes where the tensors lie now; what was recorded for other places goes.
+// Notes the tensors' current addresses; drops graphs that were captured with others.
 bool CudaGraphs::follow(Entry& entry, const TorchHost& host) {
   if (entry.moves++ == kMostMoves) {
     give_up(entry, "inputs that cannot be copied keep moving");
@@ -202,10 +202,10 @@ bool CudaGraphs::follow(Entry& entry, const TorchHost& host) {
   entry.values.resize(views.size());
   for (std::size_t i = 0; i < views.size(); ++i) {
     if (entry.copies[i].is_valid()) continue;
-    // Kernels would read an aligned copy of it, made in each call, which no recording has.
+    // A usual call makes an aligned copy of it for kernels, which a captured graph cannot.
     const bool is_odd = !runtime::common::is_aligned(views[i].data, alignment_[i]);
     if (is_odd && (is_written_[i] || is_parameter_[i])) {
-      give_up(entry, "a weight, or an argument that is written, lies at an odd address");
+      give_up(entry, "a weight, or an argument that is written, is misaligned");
       return false;
     }
     const bool has_moved = !is_first && views[i].data != entry.addresses[i];
@@ -216,7 +216,7 @@ bool CudaGraphs::follow(Entry& entry, const TorchHost& host) {
       return false;
     }
   }
-  entry.recordings.clear();
+  entry.captures.clear();
   entry.addresses.clear();
   for (const abi::TensorView& v : views) entry.addresses.push_back(v.data);
   return true;
@@ -232,7 +232,7 @@ std::string CudaGraphs::make_copy(Entry& entry, const TorchHost& host, std::size
       return "";
     }
     const std::span<const std::byte> bytes = bytes_of(view);
-    if (bytes.size() > kMostComparedBytes) return "an input is a large tensor of the CPU";
+    if (bytes.size() > kMostComparedBytes) return "an input is a large CPU tensor";
     entry.values[number].assign(bytes.begin(), bytes.end());
     entry.copies[number] =
         nb::module_::import_("inkle.cuda_graphs").attr("on_device")(tensor, context_.device.index);
@@ -250,7 +250,7 @@ void CudaGraphs::refresh_copies(Entry& entry, const TorchHost& host) const {
     if (is_of_cpu_[i]) {
       const std::span<const std::byte> bytes = bytes_of(view);
       if (std::ranges::equal(bytes, entry.values[i])) continue;
-      // Noted before it is sent: what another thread writes meanwhile differs in the next call.
+      // Noted before the upload: a concurrent write by another thread shows in the next call.
       std::vector<std::byte> noted(bytes.begin(), bytes.end());
       nb::module_::import_("inkle.cuda_graphs").attr("send")(entry.copies[i], from);
       entry.values[i] = std::move(noted);
@@ -262,24 +262,25 @@ void CudaGraphs::refresh_copies(Entry& entry, const TorchHost& host) const {
   }
 }
 
-// A recording whose results the caller does not have, made if need be; null if that fails.
-CudaGraphs::Recording* CudaGraphs::choose(Entry& entry, const nb::list& arguments) {
-  const auto is_free = [](const Recording& r) {
+// A captured graph whose results the caller no longer holds, captured anew if none is; null if that
+// fails.
+CudaGraphs::Capture* CudaGraphs::choose(Entry& entry, const nb::list& arguments) {
+  const auto is_free = [](const Capture& r) {
     std::size_t next = 0;
     for (const ResultRecipe& recipe : r.results) {
       if (recipe.base.is_valid() && uses_of(recipe.base) != r.uses[next++]) return false;
     }
     return true;
   };
-  auto& all = entry.recordings;
+  auto& all = entry.captures;
   auto found = std::find_if(all.begin(), all.end(),
-                            [&](const Recording& r) { return !r.is_copied && is_free(r); });
+                            [&](const Capture& r) { return !r.is_copied && is_free(r); });
   if (found == all.end()) {
-    found = std::find_if(all.begin(), all.end(), [](const Recording& r) { return r.is_copied; });
+    found = std::find_if(all.begin(), all.end(), [](const Capture& r) { return r.is_copied; });
   }
   if (found == all.end()) {
-    Recording* const made = record(entry, arguments);
-    // What was made while recording lies in memory that other recordings use, too.
+    Capture* const made = record(entry, arguments);
+    // What was made while capturing lies in memory that other captured graphs use, too.
     const auto is_late = [](const ResultRecipe& r) { return r.base.is_valid() && !r.is_early; };
     if (made != nullptr) {
       made->is_copied = all.size() > kMostLent || result_bytes(made->results) <= kMostCopiedBytes ||
@@ -291,8 +292,8 @@ CudaGraphs::Recording* CudaGraphs::choose(Entry& entry, const nb::list& argument
   return &all.back();
 }
 
-CudaGraphs::Recording* CudaGraphs::record(Entry& entry, const nb::list& arguments) {
-  Recording made;
+CudaGraphs::Capture* CudaGraphs::record(Entry& entry, const nb::list& arguments) {
+  Capture made;
   TorchHost recorder(context_);
   try {
     recorder.read(arguments);
@@ -318,18 +319,18 @@ CudaGraphs::Recording* CudaGraphs::record(Entry& entry, const nb::list& argument
   for (const ResultRecipe& recipe : made.results) {
     if (!recipe.base.is_valid()) continue;
     made.uses.push_back(uses_of(recipe.base));
-    if (recipe.is_early) recipe.base.attr("record_stream")(stream);  // made on the recording's
+    if (recipe.is_early) recipe.base.attr("record_stream")(stream);  // made on the capture's
   }
-  entry.recordings.push_back(std::move(made));
-  return &entry.recordings.back();
+  entry.captures.push_back(std::move(made));
+  return &entry.captures.back();
 }
 
 template <class W>
-nb::object CudaGraphs::replay(Entry& entry, const Recording& recording, const TorchHost& host,
+nb::object CudaGraphs::replay(Entry& entry, const Capture& capture, const TorchHost& host,
                               W& watch) {
   refresh_copies(entry, host);
   watch.done(ReplayPart::copies);
-  recording.graph.attr("replay")();
+  capture.graph.attr("replay")();
   ++replayed_;
   watch.done(ReplayPart::launch);
   // Each tensor that results are views of is given, or copied, once.
@@ -338,13 +339,13 @@ nb::object CudaGraphs::replay(Entry& entry, const Recording& recording, const To
     for (const auto& [known, tensor] : given) {
       if (known == base.ptr()) return tensor;
     }
-    given.emplace_back(base.ptr(), recording.is_copied ? copy_of(base) : base.attr("detach")());
+    given.emplace_back(base.ptr(), capture.is_copied ? copy_of(base) : base.attr("detach")());
     return given.back().second;
   };
-  nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(recording.results.size())));
+  nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(capture.results.size())));
   if (!tuple.is_valid()) throw nb::python_error();
-  for (std::size_t r = 0; r < recording.results.size(); ++r) {
-    const ResultRecipe& recipe = recording.results[r];
+  for (std::size_t r = 0; r < capture.results.size(); ++r) {
+    const ResultRecipe& recipe = capture.results[r];
     if (recipe.repeats >= 0) {
       PyObject* const earlier = PyTuple_GET_ITEM(tuple.ptr(), recipe.repeats);
       PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(r), Py_NewRef(earlier));
@@ -366,20 +367,20 @@ nb::object CudaGraphs::replay(Entry& entry, const Recording& recording, const To
 int CudaGraphs::traverse(visitproc visit, void* arg) const {
   for (const Entry& entry : entries_) {
     for (const nb::object& copy : entry.copies) Py_VISIT(copy.ptr());
-    for (const Recording& recording : entry.recordings) {
-      Py_VISIT(recording.graph.ptr());
-      for (const ResultRecipe& recipe : recording.results) Py_VISIT(recipe.base.ptr());
+    for (const Capture& capture : entry.captures) {
+      Py_VISIT(capture.graph.ptr());
+      for (const ResultRecipe& recipe : capture.results) Py_VISIT(recipe.base.ptr());
     }
   }
   return 0;
 }
 
 void CudaGraphs::give_up(Entry& entry, std::string reason) {
-  entry.recordings.clear();
+  entry.captures.clear();
   entry.copies.clear();
   entry.values.clear();
   entry.is_hopeless = true;
-  log(LogChannel::fallback, "calls are not recorded: {}", reason);
+  log(LogChannel::fallback, "calls are not captured: {}", reason);
   reason_ = std::move(reason);
 }
 

@@ -28,9 +28,9 @@ enum class ReplayPart : std::uint8_t {
   stream,     // torch's current one
   shapes,     // finds the graphs of these sizes, strides and dtypes, and makes them the latest used
   addresses,  // is each tensor at its address of the capture?
-  failures,   // what kernels of earlier calls have reported
+  failures,   // errors that kernels of earlier calls have reported
   prepared,   // is what was derived from weights current?
-  alive,      // does the caller still have results of a graph?
+  alive,      // does the caller still hold results of a graph?
   copies,     // inputs that move
   launch,     // of the graph
   results,    // made for the caller
@@ -39,7 +39,7 @@ inline constexpr std::array<std::string_view, 11> kReplayParts = {
     "read",     "versions", "stream", "shapes", "addresses", "failures",
     "prepared", "alive",    "copies", "launch", "results"};
 
-// Of a call that nobody times.
+// Of a call that is not timed.
 struct NoWatch {
   static void done(ReplayPart /*part*/) {}
 };
@@ -80,7 +80,7 @@ class CudaGraphs {
 
  private:
   // One graph, with results in memory of its own.
-  struct Recording {
+  struct Capture {
     nb::object graph;  // torch.cuda.CUDAGraph
     std::vector<ResultRecipe> results;
     bool is_copied = false;          // results are: the caller never sees its memory
@@ -89,7 +89,7 @@ class CudaGraphs {
   // What calls of the same shapes on the same stream share.
   struct Entry {
     std::vector<std::int64_t> key;
-    std::list<Recording> recordings;     // the one replayed last comes last
+    std::list<Capture> captures;         // the one replayed last comes last
     std::vector<const void*> addresses;  // of the tensors, when they were captured
     std::vector<nb::object> copies;      // that they read in place of a tensor; null: none
     // Of copies of CPU tensors: what was copied.
@@ -108,10 +108,10 @@ class CudaGraphs {
   [[nodiscard]] std::string make_copy(Entry& entry, const TorchHost& host,
                                       std::size_t number) const;
   void refresh_copies(Entry& entry, const TorchHost& host) const;
-  Recording* choose(Entry& entry, const nb::list& arguments);
-  Recording* record(Entry& entry, const nb::list& arguments);
+  Capture* choose(Entry& entry, const nb::list& arguments);
+  Capture* record(Entry& entry, const nb::list& arguments);
   template <class W>
-  nb::object replay(Entry& entry, const Recording& recording, const TorchHost& host, W& watch);
+  nb::object replay(Entry& entry, const Capture& capture, const TorchHost& host, W& watch);
   void give_up(Entry& entry, std::string reason);
 
   runtime::common::Executable& executable_;

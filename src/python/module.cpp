@@ -26,8 +26,8 @@
 #include "ops/exact.h"
 #include "ops/table.h"
 #include "passes/pipeline.h"
-#include "python/cut.h"
 #include "python/inspect.h"
+#include "python/partition.h"
 #include "python/program.h"
 #include "python/torch_callable.h"
 #include "python/torch_tensor.h"
@@ -253,9 +253,9 @@ nb::tuple compile(driver::Compiler& compiler, Importer& importer, const Options&
   return compile_graph(compiler, importer.take(), options, targets, as_strided);
 }
 
-using partition::Halves;
+using partition::TrainingGraphs;
 
-// What the host makes of attention that is written out by hand; see LibraryAttention.
+// The host's kernels for decomposed attention; see LibraryAttention.
 std::optional<passes::AttentionCalls> attention_calls(Importer& importer, const nb::object& host,
                                                       const passes::AttentionRequest& request) {
   nb::list tensors;
@@ -282,12 +282,14 @@ std::optional<passes::AttentionCalls> attention_calls(Importer& importer, const 
 // `tangents`, `written`, `fixed`, `saved_inputs`: of each input of the importer, in order;
 // `saved_outputs`: of each output of the forward; `tangent_outputs`: of each input, the output that
 // it is the tangent of, or -1.
-std::shared_ptr<Cut> cut(const driver::Compiler& compiler, Importer& importer,
-                         const Options& options, std::size_t forward_outputs,
-                         std::vector<bool> tangents, std::vector<bool> written,
-                         std::vector<bool> fixed, std::vector<bool> saved_inputs,
-                         std::vector<bool> saved_outputs, std::vector<std::int32_t> tangent_outputs,
-                         std::int64_t most_bytes, bool by_bytes, const nb::object& attention) {
+std::shared_ptr<Partition> partition(const driver::Compiler& compiler, Importer& importer,
+                                     const Options& options, std::size_t forward_outputs,
+                                     std::vector<bool> tangents, std::vector<bool> written,
+                                     std::vector<bool> fixed, std::vector<bool> saved_inputs,
+                                     std::vector<bool> saved_outputs,
+                                     std::vector<std::int32_t> tangent_outputs,
+                                     std::int64_t most_bytes, bool by_bytes,
+                                     const nb::object& attention) {
   const partition::Joint info{.forward_outputs = forward_outputs,
                               .is_tangent = std::move(tangents),
                               .is_written = std::move(written),
@@ -304,15 +306,16 @@ std::shared_ptr<Cut> cut(const driver::Compiler& compiler, Importer& importer,
       return attention_calls(importer, attention, request);
     };
   }
-  Halves halves = compiler.cut(importer.take(), info, weigh, how, stages);
-  return std::make_shared<Cut>(Cut{std::move(halves), std::move(stages)});
+  TrainingGraphs graphs = compiler.partition(importer.take(), info, weigh, how, stages);
+  return std::make_shared<Partition>(Partition{std::move(graphs), std::move(stages)});
 }
 
-// The same for each half, the forward's first; what makes views of the results of each.
-nb::tuple compile_halves(driver::Compiler& compiler, const Cut& cut, const Options& options,
-                         const nb::list& targets, const nb::object& of_results,
-                         const nb::object& of_gradients) {
-  auto both = compiler.compile(cut.halves.forward, cut.halves.backward, compile_options(options));
+// The same for forward and backward; what makes views of the results of each.
+nb::tuple compile_training(driver::Compiler& compiler, const Partition& partition,
+                           const Options& options, const nb::list& targets,
+                           const nb::object& of_results, const nb::object& of_gradients) {
+  auto both = compiler.compile(partition.graphs.forward, partition.graphs.backward,
+                               compile_options(options));
   return nb::make_tuple(loaded(compiler, std::move(both.first), targets, of_results),
                         loaded(compiler, std::move(both.second), targets, of_gradients));
 }
@@ -443,11 +446,11 @@ void bind_compiler(nb::module_& m) {
       .def("identity", [](const driver::Compiler& c,
                           const Options& options) { return c.identity(compile_options(options)); })
       .def("restore", restore)
-      .def("cut", cut, nb::arg("importer"), nb::arg("options"), nb::arg("forward_outputs"),
-           nb::arg("tangents"), nb::arg("written"), nb::arg("fixed"), nb::arg("saved_inputs"),
-           nb::arg("saved_outputs"), nb::arg("tangent_outputs"), nb::arg("most_bytes"),
-           nb::arg("by_bytes"), nb::arg("attention").none() = nb::none())
-      .def("compile_halves", compile_halves);
+      .def("partition", partition, nb::arg("importer"), nb::arg("options"),
+           nb::arg("forward_outputs"), nb::arg("tangents"), nb::arg("written"), nb::arg("fixed"),
+           nb::arg("saved_inputs"), nb::arg("saved_outputs"), nb::arg("tangent_outputs"),
+           nb::arg("most_bytes"), nb::arg("by_bytes"), nb::arg("attention").none() = nb::none())
+      .def("compile_training", compile_training);
   nb::class_<TorchCallable>(m, "TorchCallable", nb::dynamic_attr(), nb::is_weak_referenceable(),
                             nb::type_slots(kCallableSlots))
       .def("__call__", &TorchCallable::call)

@@ -58,7 +58,7 @@ struct Given {
   abi::TensorView view;
 };
 
-// Who takes arrays: a program of the processor, or one that queues a call on a stream of a GPU.
+// The consumer of arrays: a CPU program, or a CUDA program that queues its call on a stream.
 struct Taker {
   bool is_gpu = false;
   runtime::cuda::Stream stream = nullptr;
@@ -91,7 +91,7 @@ void take(Given& to, const std::string& name, nb::handle from, bool is_written, 
     if (by.is_gpu && array.device_type() == nb::device::cuda::value) {
       to.view.device = {abi::DeviceKind::cuda, static_cast<std::int32_t>(array.device_id())};
     } else if (array.device_type() != nb::device::cpu::value) {
-      throw WrongArgument(fmt::format("{}: expected a tensor of the CPU", name));
+      throw WrongArgument(fmt::format("{}: expected a CPU tensor", name));
     }
     for (std::size_t d = 0; d < array.ndim(); ++d) {
       to.sizes.push_back(static_cast<std::int64_t>(array.shape(d)));

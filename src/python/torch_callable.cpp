@@ -96,7 +96,7 @@ int TorchCallable::traverse(visitproc visit, void* arg) const {
 
 void TorchCallable::drop_references() {
   list_size_ = kDropped;
-  // What is dropped may call this object once more, so it is put into order before anything goes.
+  // Destructors may call this object again, so it is made consistent before anything is destroyed.
   const std::vector<nb::object> frozen = std::exchange(frozen_, {});
   const nb::object otherwise = std::exchange(otherwise_, nb::none());
   const nb::object fallback = std::exchange(fallback_, nb::none());
@@ -107,7 +107,7 @@ void TorchCallable::drop_references() {
 
 void TorchCallable::check_length(const nb::list& arguments) const {
   if (nb::len(arguments) == list_size_) return;
-  if (list_size_ == kDropped) throw InternalError("a program is called after its end");
+  if (list_size_ == kDropped) throw InternalError("a program is called after it was cleared");
   throw WrongArgument(fmt::format("{} takes {} arguments, {} were given", plan_->name, list_size_,
                                   nb::len(arguments)));
 }
@@ -177,7 +177,7 @@ nb::object TorchCallable::run(const nb::list& arguments, bool is_call, Run&& run
     idle_.push_back(std::move(host));
     return result;
   } catch (const WrongArgument& error) {
-    // Torch guards what users give; a half is given what the other kept, which torch may have
+    // Torch guards what users pass; a backward gets what the forward saved, which torch may have
     // foreseen wrong.
     if (fallback_.is_none() || host->has_begun() || !host->give_back(arguments)) throw;
     failure = error.what();
@@ -227,7 +227,7 @@ void TorchCallable::use_graphs(std::string why_not) {
   if (why_no_graphs_.empty()) {
     graphs_ = std::make_unique<CudaGraphs>(*executable_, context_);
   } else {
-    log(LogChannel::fallback, "{}: calls are not recorded: {}", plan_->name, why_no_graphs_);
+    log(LogChannel::fallback, "{}: calls are not captured: {}", plan_->name, why_no_graphs_);
   }
 }
 
@@ -238,7 +238,7 @@ nb::object TorchCallable::graph_report() const {
 }
 
 std::vector<std::pair<std::string, double>> TorchCallable::time_replay(const nb::list& arguments) {
-  if (!graphs_) user_error("{}: its calls are not recorded: {}", plan_->name, why_no_graphs_);
+  if (!graphs_) user_error("{}: its calls are not captured: {}", plan_->name, why_no_graphs_);
   check_length(arguments);
   if (!is_frozen_as(arguments)) throw WrongArgument(plan_->name + kOtherWeights);
   const CurrentDevice current(context_.device);

@@ -37,8 +37,8 @@ class TorchCallable {
   // holds, or is an argument of the plan where that is None. Where it is another, call() returns
   // otherwise(list), or throws WrongArgument if that is None.
   void set_frozen(const nb::list& objects, nb::object otherwise);
-  // What runs, and gives the result, when a call fails for a reason that is not the caller's before
-  // anything was written: otherwise(list, message, whether it is a fault of ours). None: the error
+  // The fallback, for a call that fails before anything was written for a reason that is not the
+  // caller's: otherwise(list, message, whether it is a fault of ours). None: the error
   // is raised.
   // `writes_in_eager`: calls to eager write to arguments.
   void set_fallback(nb::object otherwise, bool writes_in_eager) {
@@ -70,14 +70,14 @@ class TorchCallable {
   bool is_small = false;  // enough to be kept in caches
   // For tests: each call fails.
   bool fails = false;
-  // A call takes the tensors out of the caller's list, and on a GPU each dies when no step needs it
-  // any more, unless others hold it. After that there is no fallback.
+  // Donates arguments: a call takes the tensors out of the caller's list, and on a GPU frees each
+  // after its last use, unless others hold it. After that there is no fallback.
   bool donates_arguments = false;
 
   // By result: the earlier one that is the very same tensor, -1 where none is; [] for none.
   void set_repeats(std::vector<std::int32_t> repeats) { context_.repeats = std::move(repeats); }
-  // Results that are no views of a tensor to autograd, and those that are not the tensor that
-  // others are views of; both in ascending order.
+  // Results that are not views to autograd, and those that are not the base of other results'
+  // views; both in ascending order.
   void set_detached(std::vector<std::uint32_t> results, std::vector<std::uint32_t> apart) {
     context_.detached = std::move(results);
     context_.apart = std::move(apart);

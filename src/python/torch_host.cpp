@@ -148,14 +148,14 @@ runtime::common::Call TorchHost::call_data() {
   call.host = this;
   call.check = runtime::common::Check::full;
   call.donates_arguments = donates_arguments_;
-  call.has_device_copies = is_recording_;
+  call.has_device_copies = is_capturing_;
   call.observer = observer_;
   return call;
 }
 
 void TorchHost::begin_steps() {
   has_begun_ = true;
-  if (begin_recording_.is_valid()) begin_recording_();
+  if (begin_capture_.is_valid()) begin_capture_();
   if (!context_.plan->steps.empty()) thread_ = PyEval_SaveThread();
 }
 
@@ -229,8 +229,8 @@ runtime::cuda::Stream TorchHost::stream() {
 }
 
 void* TorchHost::allocate(std::int64_t bytes) {
-  if (is_recording_ && !has_begun_) {
-    throw InternalError("an argument is not aligned, and its copy cannot be recorded");
+  if (is_capturing_ && !has_begun_) {
+    throw InternalError("an argument is not aligned, and its copy cannot be captured");
   }
   const std::array<std::int64_t, 1> size = {bytes};
   const std::array<std::int64_t, 1> stride = {1};
@@ -308,7 +308,7 @@ void TorchHost::call(std::uint32_t target, std::span<const EagerOperand> operand
     if (!is_tensor(tensor.ptr())) throw InternalError("an eager op returned no tensor");
     const void* const at = borrow(tensor.ptr()).data;
     for (const EagerOperand& o : operands) {
-      // As dropout of nothing does, it may return its operand.
+      // It may return its operand, as dropout with p = 0 does.
       if (o.handle != nullptr) {
         const Slot& slot = *static_cast<const Slot*>(o.handle);
         slot.is_eager |= slot.object.is(tensor);
@@ -327,13 +327,13 @@ void TorchHost::call(std::uint32_t target, std::span<const EagerOperand> operand
 void TorchHost::give(std::uint32_t position, const Output& output) {
   end_steps();
   const std::int32_t earlier = position < context_.repeats.size() ? context_.repeats[position] : -1;
-  if (earlier >= 0 && !is_recording_) {
+  if (earlier >= 0 && !is_capturing_) {
     outputs_[position] = Py_NewRef(outputs_[static_cast<std::size_t>(earlier)]);
     return;
   }
   ResultRecipe recipe =
       earlier >= 0 ? ResultRecipe{.repeats = earlier} : describe(position, output);
-  if (is_recording_) {
+  if (is_capturing_) {
     recipes_.push_back(std::move(recipe));
     return;
   }
@@ -382,9 +382,9 @@ ResultRecipe TorchHost::describe(std::uint32_t position, const Output& output) c
     // Of an argument that a function returns autograd makes a view.
     recipe.is_whole = recipe.is_whole && !recipe.is_detached;
   } else {
-    INKLE_CHECK(output.handle != nullptr, "a result has been let go of");
+    INKLE_CHECK(output.handle != nullptr, "a result has been released");
     const Slot& slot = *static_cast<const Slot*>(output.handle);
-    INKLE_CHECK(slot.object.is_valid(), "a result has been let go of");
+    INKLE_CHECK(slot.object.is_valid(), "a result has been released");
     recipe.base = slot.object;
     recipe.is_early = slot.is_early;
     data = slot.view.data;

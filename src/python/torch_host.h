@@ -78,8 +78,8 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   void read_rest();
   // Then: counters of writes to the weights that derived copies are kept of.
   void read_versions();
-  // Empties the caller's list: from now on this object alone keeps the arguments alive, and lets go
-  // of each as soon as no step needs it.
+  // Empties the caller's list: from now on this object alone keeps the arguments alive, and frees
+  // each after its last use.
   void take_over(const nb::list& arguments);
   // Fills the list again after a failure; false if some tensor is gone.
   [[nodiscard]] bool give_back(nb::list arguments) const;
@@ -102,8 +102,8 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   // Results are not made, only described: recipes() then has one for each. `begin` is called before
   // the first step, when tensors for results have been made.
   void record_results(nb::object begin) {
-    is_recording_ = true;
-    begin_recording_ = std::move(begin);
+    is_capturing_ = true;
+    begin_capture_ = std::move(begin);
   }
   [[nodiscard]] std::vector<ResultRecipe> take_recipes() { return std::move(recipes_); }
   // The result that a recipe describes; `base` is the tensor that it is a view of.
@@ -155,8 +155,8 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   bool has_places_only_ = false;
   bool donates_arguments_ = false;
   runtime::common::StepObserver* observer_ = nullptr;
-  bool is_recording_ = false;
-  nb::object begin_recording_;
+  bool is_capturing_ = false;
+  nb::object begin_capture_;
   std::vector<ResultRecipe> recipes_;
   PyThreadState* thread_ = nullptr;  // while the lock is not held
   bool has_begun_ = false;

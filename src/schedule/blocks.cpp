@@ -43,7 +43,7 @@ class Chooser {
       serial_ = serial_ || (stage.kind == StageKind::scatter && !stage.inner.empty());
       scan_ = scan_ || stage.kind == StageKind::scan;
     }
-    if (loops_.walked != 0) return walk();
+    if (loops_.sequential != 0) return walk();
     if (!has_inner_ && facts_.has_odd_rows()) {
       loops_.stages[0].inner = {loops_.outer.back()};
       loops_.outer.pop_back();
@@ -74,7 +74,7 @@ class Chooser {
   }
 
   BlockSchedule elementwise() {
-    if (const auto turned = tile()) return *turned;
+    if (const auto transposed = tile()) return *transposed;
     BlockSchedule b;
     b.axis = Axis::outer;
     const Dim& last = loops_.outer.back();
@@ -95,24 +95,24 @@ class Chooser {
       return sym::contains(access.offset, variable) && stride && stride->is_constant(1);
     };
     std::int64_t narrowest = kAccess;
-    TurnedBytes turned;
+    TransposedBytes transposed;
     std::optional<std::size_t> other;
     for (const WeightedOffset& access : facts_.offsets()) {
       const std::int64_t size = abi::size_of(kernel_.params[access.buffer].dtype);
       if (is_dense(access, last.variable)) {
         narrowest = std::min(narrowest, size);
-        turned.widest = std::max(turned.widest, size);
+        transposed.widest = std::max(transposed.widest, size);
       }
       if (access.is_store && !is_dense(access, last.variable)) return std::nullopt;
       for (std::size_t d = 0; d + 1 < loops_.outer.size(); ++d) {
-        // What is the same all along the row is no column of anything.
+        // Loads that are uniform along the row are not columns.
         if (is_dense(access, loops_.outer[d].variable) &&
             sym::contains(access.offset, last.variable)) {
           other = d;
           narrowest = std::min(narrowest, size);
-          turned.widest = std::max(turned.widest, size);
-          turned.narrowest = std::min(turned.narrowest, size);
-          turned.of_iteration += size;
+          transposed.widest = std::max(transposed.widest, size);
+          transposed.narrowest = std::min(transposed.narrowest, size);
+          transposed.of_iteration += size;
         }
       }
     }
@@ -129,7 +129,7 @@ class Chooser {
     b.axis = Axis::tile;
     b.threads = kTileAcross * kTileDown;
     b.lanes = lanes;
-    share_tile(b, loops_, turned, device_);
+    share_tile(b, loops_, transposed, device_);
     return b;
   }
 
@@ -151,8 +151,9 @@ class Chooser {
       while (!sym::divides(b.lanes, extent_product(stage.inner, context_))) b.lanes /= 2;
     }
     const auto sums = std::count_if(loops_.scratch.begin(), loops_.scratch.end(),
-                                    [](const Scratch& scratch) { return scratch.walks; });
-    const WalkTeam team = walk_team(sym::hint(extent).value_or(4096), sums, b.lanes, rules_);
+                                    [](const Scratch& scratch) { return scratch.is_carried; });
+    const SequentialTeam team =
+        sequential_team(sym::hint(extent).value_or(4096), sums, b.lanes, rules_);
     b.team = team.team;
     b.threads = team.threads;
     return b;
@@ -200,7 +201,7 @@ class Chooser {
     if (!b.keep && !scan_) {
       const bool at_once = accesses <= std::int64_t{b.team} * rules_.read_accesses && b.team <= 128;
       const bool is_short = accesses <= std::int64_t{b.team} * rules_.part_accesses;
-      // Ragged rows are written out three times more, for their ends and what is left of them.
+      // Ragged rows add three copies of the body, for their ends and the remainder.
       const bool ragged = !sym::divides(b.lanes, extent);
       b.unroll = ragged     ? (facts_.reads_again() ? 4 : rules_.read_accesses)
                  : at_once  ? rules_.read_accesses
@@ -233,8 +234,8 @@ class Chooser {
     return true;
   }
 
-  // Rows too long for a block's registers. The second reading finds them in the cache that all
-  // share if few rows are under way, so blocks are large (softmax of 512 rows of 131072: 108 us
+  // Rows too long for a block's registers. The second read hits in L2 if few rows are in flight,
+  // so blocks are large (softmax of 512 rows of 131072: 108 us
   // with blocks of 512 threads, 86 with 1024). Sharing a row among the blocks of a cluster takes
   // longer (109 to 197 us, with 2 to 8 blocks, kept; 90 to 99 read twice), and the row in shared
   // memory, each next one fetched while one is written, as long (89 us), so that is for where rows
@@ -267,7 +268,7 @@ class Chooser {
     b.threads = 256;
     const std::int64_t groups = sym::hint(last.extent).value_or(4096) / b.lanes;
     std::int32_t across = std::clamp(power_above(groups), 1, 32);
-    // Few columns, as of the parts of sums: what takes long is how far each thread has to walk.
+    // Few columns, as of the parts of sums: what takes long is the loop of each thread.
     const std::int64_t blocks = elements / (std::int64_t{across} * b.lanes);
     if (blocks < device_.parallelism / 4 && length >= rules_.long_column) {
       across = std::min(across, rules_.few_columns);
@@ -293,21 +294,21 @@ class Chooser {
 
 }  // namespace
 
-WalkTeam walk_team(std::int64_t columns, std::int64_t sums, std::int32_t lanes,
-                   const abi::BlockRules& rules) {
+SequentialTeam sequential_team(std::int64_t columns, std::int64_t sums, std::int32_t lanes,
+                               const abi::BlockRules& rules) {
   const auto elements = [&](std::int64_t team) {
     return (columns + lanes * team - 1) / (lanes * team) * lanes;
   };
   // Two tensors are kept, of elements of 16 / lanes bytes.
   const std::int64_t kept = 2 * elements(kWarp) * (kAccess / lanes) / 4;
-  if (elements(kWarp) * sums + kept <= rules.walked_of_warp)
-    return {kWarp, rules.walk_warps * kWarp};
+  if (elements(kWarp) * sums + kept <= rules.sequential_of_warp)
+    return {kWarp, rules.sequential_warps * kWarp};
   std::int32_t team = 2 * kWarp;
   const auto is_much = [&](std::int64_t threads) {
-    return elements(threads) * sums > rules.walked_sums ||
-           elements(threads) > rules.walked_elements;
+    return elements(threads) * sums > rules.sequential_sums ||
+           elements(threads) > rules.sequential_elements;
   };
-  while (team < rules.walk_threads && is_much(team)) team *= 2;
+  while (team < rules.sequential_threads && is_much(team)) team *= 2;
   return {team, team};
 }
 

@@ -15,16 +15,17 @@ namespace inkle::schedule {
                                      sym::Context& context);
 
 // Threads that share a row of a kernel with sequential rows, and of a block of such teams, where
-// each element of the row has `sums` accumulators in its thread's registers (schedule/walk.h).
-struct WalkTeam {
+// each element of the row has `sums` accumulators in its thread's registers
+// (schedule/sequential_rows.h).
+struct SequentialTeam {
   std::int32_t team = 32;
   std::int32_t threads = 256;
 };
-[[nodiscard]] WalkTeam walk_team(std::int64_t columns, std::int64_t sums, std::int32_t lanes,
-                                 const abi::BlockRules& rules);
+[[nodiscard]] SequentialTeam sequential_team(std::int64_t columns, std::int64_t sums,
+                                             std::int32_t lanes, const abi::BlockRules& rules);
 
-// Other schedules of a kernel worth measuring beside the model's choice, near to it: threads of a
-// block, accesses of a thread, rows read once or twice. Its loops stay as they are. Not each need
+// Neighbours of the model's choice that are worth measuring: other numbers of threads in a block,
+// of accesses of a thread, rows read once or twice. The loops do not change. Some may fail to
 // compile.
 [[nodiscard]] std::vector<BlockSchedule> candidate_blocks(const Kernel& kernel,
                                                           const BlockSchedule& chosen,

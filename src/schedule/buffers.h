@@ -17,14 +17,14 @@ using Order = std::vector<std::size_t>;  // dimensions, the slowest first
 
 [[nodiscard]] Order row_major(std::size_t rank);
 
-// (0, 2, ..., 1): batch, places, channels. Row-major below three dimensions.
+// (0, 2, ..., 1): batch, positions, channels. Row-major below three dimensions.
 [[nodiscard]] Order channels_last(std::size_t rank);
 
 // The order in which a buffer lies dense in memory, if it does; dimensions of size 1 go where they
 // disturb least (their place in row-major order).
 [[nodiscard]] std::optional<Order> dense_order(const loop::Buffer& buffer, sym::Context& context);
 
-// A temporary of a name that no other has, on the device of `like`, not added yet.
+// A temporary with a unique name, on the device of `like`; it is not added to the program yet.
 [[nodiscard]] loop::Buffer temporary(const loop::Program& program, loop::BufferId like,
                                      abi::DType dtype, std::vector<Expr> sizes);
 

@@ -73,7 +73,7 @@ class Counter {
     }
   }
 
-  // The points at which an offset differs: loops that it mentions, or all if it looks values up.
+  // The points at which an offset differs: loops that it mentions, or all if an index is indirect.
   void access(BufferId buffer, bool write, Expr offset, const std::vector<Dim>& dims,
               const std::vector<std::pair<Expr, Expr>>& sizes = {}) {
     std::vector<std::pair<Expr, Expr>> zeros = sizes;

@@ -25,7 +25,7 @@ std::optional<std::int64_t> bytes_of(const loop::Buffer& buffer) {
 // The schedule of a kernel that has each element once, in the order of memory.
 BlockSchedule* one_pass(Step& step) {
   auto* kernel = std::get_if<KernelStep>(&step.action);
-  if (kernel == nullptr || !kernel->schedule.blocks || kernel->kernel.ending) return nullptr;
+  if (kernel == nullptr || !kernel->schedule.blocks || kernel->kernel.last_block) return nullptr;
   const auto* loops = std::get_if<LoopKernel>(&kernel->kernel.body);
   const bool plain = loops != nullptr && kernel->kernel.instances == 1 &&
                      kernel->schedule.blocks->axis == BlockSchedule::Axis::outer &&
@@ -38,10 +38,10 @@ BlockSchedule* one_pass(Step& step) {
 // The schedule of a kernel that reads rows once and keeps them on the chip.
 BlockSchedule* kept_rows(Step& step) {
   auto* kernel = std::get_if<KernelStep>(&step.action);
-  if (kernel == nullptr || !kernel->schedule.blocks || kernel->kernel.ending) return nullptr;
+  if (kernel == nullptr || !kernel->schedule.blocks || kernel->kernel.last_block) return nullptr;
   BlockSchedule& blocks = *kernel->schedule.blocks;
   const auto* loops = std::get_if<LoopKernel>(&kernel->kernel.body);
-  const bool is_one = loops != nullptr && loops->walked == 0 && kernel->kernel.instances == 1;
+  const bool is_one = loops != nullptr && loops->sequential == 0 && kernel->kernel.instances == 1;
   const bool keeps = blocks.axis == BlockSchedule::Axis::inner && blocks.keep;
   return is_one && keeps ? &blocks : nullptr;
 }

@@ -127,8 +127,8 @@ class Neighbours {
 std::vector<BlockSchedule> candidate_blocks(const Kernel& kernel, const BlockSchedule& chosen,
                                             const abi::Target& device) {
   const auto* loops = std::get_if<LoopKernel>(&kernel.body);
-  // The parts of a walk were cut for one schedule.
-  if (loops == nullptr || loops->walked != 0) return {};
+  // The parts of sequential rows were split for one schedule.
+  if (loops == nullptr || loops->sequential != 0) return {};
   return Neighbours(kernel, chosen, device).run();
 }
 

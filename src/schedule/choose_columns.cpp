@@ -7,7 +7,7 @@
 
 #include "abi/arena.h"
 #include "base/log.h"
-#include "schedule/walk.h"
+#include "schedule/sequential_rows.h"
 
 namespace inkle::schedule {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 using loop::BufferId;
 using loop::Program;
 
-// Each takes a schedule of its own: of more, only the first are tried.
+// Each needs a schedule of its own, so at most this many are tried.
 constexpr std::size_t kMostFamilies = 8;
 
 std::int64_t bytes_of(const loop::Buffer& buffer, sym::Context& context) {
@@ -49,8 +49,8 @@ std::vector<abi::Lifetime> lifetimes_of(const ScheduledProgram& scheduled) {
 std::string_view objection_of(const ProgramCost& before, const ProgramCost& after,
                               std::int64_t least_saved) {
   if (after.launches > before.launches) return "more launches";
-  if (after.peak > before.peak) return "more memory would be in use at once";
-  if (before.bytes - after.bytes < least_saved) return "what is read twice is still in the cache";
+  if (after.peak > before.peak) return "peak memory would be higher";
+  if (before.bytes - after.bytes < least_saved) return "the second read hits in the cache";
   return {};
 }
 
@@ -85,12 +85,12 @@ class Chooser {
     std::vector<ColumnFamily> taken = taken_;
     taken.push_back(family);
     Cut cut{program_, {}};
-    cut.parts = cut_columns(cut.program, device_, taken, device_.parallelism / 2);
+    cut.parts = split_columns(cut.program, device_, taken, device_.parallelism / 2);
     if (cut.parts.size() == (best_ ? best_->parts.size() : 0)) return;
     if (!cost_) cost_ = cost({program_, {}});
     const auto with = cost_ ? cost(cut) : std::nullopt;
     if (!with) return;
-    const std::string_view why = objection_of(*cost_, *with, device_.split.cut_saves);
+    const std::string_view why = objection_of(*cost_, *with, device_.split.split_saves);
     report(family, *with, why);
     if (!why.empty()) return;
     taken_ = std::move(taken);

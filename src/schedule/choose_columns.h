@@ -1,8 +1,8 @@
 // Reductions in two orders of a program that is no gradient, as softmax(x, 1) beside x.mean(0):
-// which sums over columns are added up in the kernel that reduces the rows (walk.h).
+// which sums over columns are added up in the kernel that reduces the rows (sequential_rows.h).
 //
-// A gradient of a norm gains by it always. Elsewhere a cut may keep the rows from another kernel,
-// or hold more memory. So each is scheduled with and without, and what the result costs decides.
+// For the gradient of a norm it always pays off. Elsewhere a split may prevent another fusion of
+// the rows, or use more memory. So each is scheduled both ways, and the cheaper one is taken.
 #pragma once
 
 #include <cstddef>
@@ -26,12 +26,12 @@ struct ProgramCost {
 
 [[nodiscard]] ProgramCost cost_of(const ScheduledProgram& scheduled);
 
-// The rest of the passes, over a program some of whose sums are cut; nothing if it has no steps.
+// The rest of the passes, over a program some of whose sums are split; nothing if it has no steps.
 using FinishSchedule = std::function<std::optional<ScheduledProgram>(
     loop::Program program, std::vector<loop::BufferId> column_parts)>;
 
-// Cuts the sums that then move fewer bytes, with no more launches and no more memory at once.
-// Returns the buffers of their parts.
+// Splits the sums that then move fewer bytes, with no more launches and no higher peak memory.
+// Returns the buffers of their partial sums.
 [[nodiscard]] std::vector<loop::BufferId> choose_columns(loop::Program& program,
                                                          const abi::Target& device,
                                                          const FinishSchedule& finish);

@@ -146,8 +146,8 @@ class Combiner {
     return {std::move(general), {loops.outer.front().extent}};
   }
 
-  // In order; a step whose turn it is takes with it all that are alike and wait for nothing. Those
-  // that write more than a little only if they are to.
+  // In order; a step takes along all equal ones that are ready. Those that write more than a little
+  // only with `with_large`.
   StepGroups plan(bool with_large) const {
     std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> ready;
     std::vector<std::size_t> waiting = dependencies_.waiting;
@@ -176,7 +176,7 @@ class Combiner {
       }
     }
     INKLE_CHECK(std::all_of(done.begin(), done.end(), [](bool b) { return b; }),
-                "steps wait for each other");
+                "the steps' dependencies have a cycle");
     return result;
   }
 
@@ -232,7 +232,7 @@ class Combiner {
                         all_sources.begin() + static_cast<std::ptrdiff_t>(std::min(
                                                   kMostSourcesOfTable, all_sources.size())));
     combined.kernel.sources = std::move(all_sources);
-    const bool as_is = combined.kernel.ending && combined.kernel.ending->by_strips;
+    const bool as_is = combined.kernel.last_block && combined.kernel.last_block->by_strips;
     combined.schedule =
         as_is ? first.schedule : choose_schedule(combined.kernel, device_, context_);
     collect_sizes(combined.kernel, context_);

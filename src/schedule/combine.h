@@ -1,4 +1,4 @@
-// Horizontal fusion: steps that run the same kernel on different tensors, and do not wait for each
+// Horizontal fusion: steps that run the same kernel on different tensors, and do not depend on each
 // other, become one step over a table of instances: an op over lists of tensors, a whole optimizer.
 //
 //   kernel k0(p, g, m) over 768*768      kernel k0(p, g, m | p', g', m') over n

@@ -1,4 +1,4 @@
-// How densely a kernel's accesses walk memory along each of its loops.
+// How contiguous a kernel's memory accesses are along each of its loops.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace inkle::schedule {
 
-// Offsets of memory accesses with their weight: a store that jumps costs more than a load, and what
-// happens at every point of inner loops more than what happens once.
+// Offsets of memory accesses with their weight: a strided store costs more than a strided
+// load, and an access at every point of inner loops more than one that happens once.
 struct WeightedOffset {
   Expr offset;
   bool is_store = false;

@@ -102,7 +102,7 @@ class ChainReader {
     return std::any_of(i.used().begin(), i.used().end(), [&](Val o) { return depends(o); });
   }
 
-  // After a rounding only what gives the same before it: relu, and by option an addition.
+  // After a rounding only relu, which commutes with it, and by option an addition.
   bool allowed(abi::PostOpKind kind) const {
     const bool may_add = kind == abi::PostOpKind::add && adds_before_rounding_;
     if (is_rounded_ && kind != abi::PostOpKind::relu && !may_add) return false;
@@ -176,8 +176,8 @@ class ChainReader {
 
 bool is_zero(Expr e) { return e.is_constant(0); }
 
-// Unit stride along `dim`, or the same value all along it. Libraries write and add rows; what lies
-// across them is a kernel's work.
+// Unit stride along `dim`, or the same value all along it. Libraries write and add rows; other
+// layouts are left to a kernel.
 bool is_row(const View& view, std::size_t dim) {
   return view.strides[dim].is_constant(1) || is_zero(view.strides[dim]) ||
          view.sizes[dim].is_constant(1);
@@ -292,7 +292,7 @@ class ContractionBuilder {
     return std::ranges::find(all, buffer) != all.end();
   }
 
-  // The only reader of `buffer`, if it is a later pointwise nest that may be taken over.
+  // The only reader of `buffer`, if it is a later pointwise nest that may be fused.
   std::optional<std::size_t> only_consumer(std::size_t n, BufferId buffer) const {
     if (program_.buffers[buffer].role != loop::BufferRole::temporary || mutated_[buffer]) {
       return std::nullopt;
@@ -328,7 +328,7 @@ class ContractionBuilder {
     return false;
   }
 
-  // Takes over the consumer if it can; returns the buffer that the step writes in the end.
+  // Fuses the consumer if it can; returns the buffer that the step writes in the end.
   BufferId absorb(std::size_t n, Step& step) {
     const BufferId buffer = program_.nests[n].stores.front().buffer;
     const auto consumer = only_consumer(n, buffer);
@@ -423,7 +423,7 @@ class ContractionBuilder {
   Program& program_;
   const abi::Libraries& libraries_;
   std::vector<bool> mutated_;
-  std::set<std::size_t> done_;  // nests that contractions have moved to
+  std::set<std::size_t> done_;  // nests that contractions have been fused into
   ContractionSteps steps_;
 };
 

@@ -14,10 +14,10 @@
 
 namespace inkle::schedule {
 
-// Contractions of the program as steps, by the buffer that they write, each with what it took over.
+// Contractions of the program as steps, by the buffer that they write, each with the ops fused.
 using ContractionSteps = std::map<loop::BufferId, Step>;
 
-// Removes the pointwise nests that were taken over; the contraction's nest then writes their
+// Removes the pointwise nests that were fused; the contraction's nest then writes their
 // buffer, stands in their place in the order and keeps their body (for what it reads). Matmuls and
 // convolutions that the library cannot run are left out of the map.
 [[nodiscard]] ContractionSteps build_contractions(loop::Program& program,

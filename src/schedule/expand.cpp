@@ -14,7 +14,7 @@
 #include "schedule/combine.h"
 #include "schedule/expand_beside.h"
 #include "schedule/expand_blocks.h"
-#include "schedule/expand_ending.h"
+#include "schedule/expand_last_block.h"
 #include "schedule/expand_parts.h"
 #include "schedule/legal_blocks.h"
 
@@ -35,8 +35,9 @@ class KernelExpander {
         loops_(std::get<LoopKernel>(scheduled.body)),
         expansion_{builder_, scheduled, loops_, schedule, target, {}, false, {}, {}} {
     expansion_.columns = !schedule.blocks && schedule.vector_outer && !loops_.outer.empty();
-    INKLE_CHECK(loops_.walked == 0 || (!expansion_.columns && loops_.walked < loops_.outer.size()),
-                "kernel {}: sequential loops over what runs along lanes", scheduled.name);
+    INKLE_CHECK(
+        loops_.sequential == 0 || (!expansion_.columns && loops_.sequential < loops_.outer.size()),
+        "kernel {}: sequential loops over what runs along lanes", scheduled.name);
     expansion_.rows.resize(loops_.rows.size());
     shape_ = column_shape();
   }
@@ -49,7 +50,8 @@ class KernelExpander {
     }
     scans_ = expansion::lane_scans(expansion_);
     declare_scratch();
-    const std::size_t scalars = loops_.outer.size() - loops_.walked - (expansion_.columns ? 1 : 0);
+    const std::size_t scalars =
+        loops_.outer.size() - loops_.sequential - (expansion_.columns ? 1 : 0);
     std::vector<kernel::Axis> axes;
     for (std::size_t d = 0; d < scalars; ++d) {
       axes.push_back({kernel::AxisKind::task, loops_.outer[d].variable, loops_.outer[d].extent});
@@ -157,7 +159,7 @@ class KernelExpander {
     expansion_.blocks = &how;
     if (!expansion_.scheduled.beside.empty()) return expansion::expand_beside(expansion_);
     expansion_.aliasing =
-        expansion_.scheduled.ending
+        expansion_.scheduled.last_block
             ? expansion::uses_aliases(expansion_.scheduled, loops_)
             : std::any_of(params.begin(), params.end(), [](const Param& p) { return p.may_alias; });
     if (is_empty()) {  // never launched
@@ -165,8 +167,8 @@ class KernelExpander {
       (void)builder_.axis(kernel::AxisKind::thread, builder_.context().constant(how.threads));
       return;
     }
-    if (const auto& ending = expansion_.scheduled.ending) {
-      return expansion::expand_ending(expansion_, *ending);
+    if (const auto& last_block = expansion_.scheduled.last_block) {
+      return expansion::expand_last_block(expansion_, *last_block);
     }
     expansion::BlockExpansion x{expansion_, how, expansion::prepare_block(expansion_)};
     expansion::expand_block(x);
@@ -174,9 +176,9 @@ class KernelExpander {
     if (resident == 0) resident = blocks_at_once(how);
   }
 
-  // Blocks that a multiprocessor is to hold, 0: any number, which leaves the registers of a thread
-  // to the compiler. It takes fewer than a thread could have, and loads one access after the other
-  // then.
+  // Resident blocks of a multiprocessor, 0: any number, which leaves the registers of a thread to
+  // the compiler. It then takes fewer than a thread could have, and issues loads one after the
+  // other.
   std::int32_t blocks_at_once(const BlockSchedule& how) {
     const abi::BlockRules& rules = expansion_.target.blocks;
     const std::int32_t blocks = std::max(1, rules.bounded_threads / how.threads);

@@ -1,5 +1,5 @@
 // A scheduled loop kernel for a CPU -> kernel IR: stages, sequential loops and vectors become
-// loops, vector regions and carried values; every association of a reduction is written out.
+// loops, vector regions and carried values; every association of a reduction is explicit.
 //
 //   for i0 in s0 { row r0 = reduce.sum i1 in 768 {...} }       lanes=16 unroll=4
 //

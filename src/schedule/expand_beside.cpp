@@ -1,6 +1,6 @@
 #include "schedule/expand_beside.h"
 
-#include "schedule/expand_ending.h"
+#include "schedule/expand_last_block.h"
 
 namespace inkle::schedule::expansion {
 namespace {
@@ -10,16 +10,16 @@ using kernel::AxisKind;
 struct Part {
   const LoopKernel* loops;
   const BlockSchedule* blocks;
-  const std::optional<Ending>* ending;
+  const std::optional<LastBlock>* last_block;
 };
 
 class BesideExpander {
  public:
   explicit BesideExpander(Expansion& first) : first_(first), b_(first.b) {
     const Kernel& kernel = first.scheduled;
-    parts_.push_back({&first.loops, first.blocks, &kernel.ending});
+    parts_.push_back({&first.loops, first.blocks, &kernel.last_block});
     for (const Beside& beside : kernel.beside) {
-      parts_.push_back({&beside.loops, &beside.blocks, &beside.ending});
+      parts_.push_back({&beside.loops, &beside.blocks, &beside.last_block});
     }
   }
 
@@ -29,8 +29,8 @@ class BesideExpander {
     for (const Part& part : parts_) {
       all = all + extent(part);
       schedules.push_back(*part.blocks);
-      if (!*part.ending) continue;
-      for (const BlockSchedule& blocks : ending_parts(**part.ending, *part.blocks)) {
+      if (!*part.last_block) continue;
+      for (const BlockSchedule& blocks : last_block_parts(**part.last_block, *part.blocks)) {
         schedules.push_back(blocks);
       }
     }
@@ -65,7 +65,7 @@ class BesideExpander {
   void run(const Part& part, Expr number, Expr count) {
     expand_part(first_, *part.loops, *part.blocks, [&](Expansion& e) {
       const Expr block = bind_new(b_, number, count);
-      if (*part.ending) return expand_ending(e, **part.ending, block);
+      if (*part.last_block) return expand_last_block(e, **part.last_block, block);
       BlockExpansion x{e, *part.blocks, prepare_block(e)};
       x.block = block;
       expand_block(x);

@@ -45,7 +45,7 @@ std::vector<ThreadNumber> thread_numbers(BlockExpansion& x,
     std::size_t a = axes.size();
     const auto next = [&] {
       do {
-        INKLE_CHECK(a > 0, "kernel {}: threads that no axes make up", x.e.scheduled.name);
+        INKLE_CHECK(a > 0, "kernel {}: too few thread axes", x.e.scheduled.name);
         --a;
       } while (axes[a].kind != kernel::AxisKind::thread);
     };
@@ -58,7 +58,7 @@ std::vector<ThreadNumber> thread_numbers(BlockExpansion& x,
         number.axes.insert(number.axes.begin(), static_cast<kernel::AxisId>(a));
         stride *= *axes[a].extent.constant();
       }
-      INKLE_CHECK(stride == extents[e], "kernel {}: threads counted in {}", x.e.scheduled.name,
+      INKLE_CHECK(stride == extents[e], "kernel {}: no thread axes of size {}", x.e.scheduled.name,
                   extents[e]);
       out.insert(out.begin(), std::move(number));
     }
@@ -84,7 +84,7 @@ void declare_threads(kernel::Builder& b, std::span<const BlockSchedule> schedule
   for (auto above = strides.rbegin(); std::next(above) != strides.rend(); ++above) {
     const std::int64_t below = *std::next(above);
     if (*above % below != 0) {
-      unsupported("kernel {}: parts that count {} threads by {}", b.kernel().name, *above, below);
+      unsupported("kernel {}: cannot split {} threads by {}", b.kernel().name, *above, below);
     }
     axis(*above / below);
   }
@@ -156,7 +156,7 @@ PreparedKernel prepare_block(Expansion& e) {
   const bool is_columns = e.blocks->axis == BlockSchedule::Axis::outer;
   const PrepareOptions options{.join_softmax = is_columns || !e.blocks->keep,
                                .join_columns = is_columns,
-                               .join_rows = e.loops.walked != 0};
+                               .join_rows = e.loops.sequential != 0};
   return prepare(e.scheduled, e.loops, options, e.b.context());
 }
 
@@ -164,7 +164,8 @@ void expand_part(Expansion& first, const LoopKernel& loops, const BlockSchedule&
                  const std::function<void(Expansion& part)>& f) {
   Schedule schedule;
   schedule.blocks = blocks;
-  Expansion e{first.b, first.scheduled, loops, schedule, first.memories, false, {}, {}};
+  Expansion e{first.b,        first.scheduled, loops, schedule, first.target,
+              first.memories, false,           {},    {}};
   e.memories.resize(first.scheduled.params.size());
   e.rows.resize(loops.rows.size());
   e.blocks = &blocks;

@@ -356,7 +356,7 @@ void BodyExpander::annotate(Access& access, Expr offset, bool is_store) const {
     access.hint = kernel::Hint::once;
 }
 
-// Lanes that count on from a multiple of 4 share what four words cost.
+// Consecutive lanes from a multiple of 4 on share one call of the generator, which makes 4 words.
 ValueId BodyExpander::random(const Instruction& i, Val v, int copy) {
   const ValueId seed = value(i.operands[0], copy);
   const ValueId offset = value(i.operands[1], copy);
@@ -420,7 +420,7 @@ void BodyExpander::store(const StageStore& store, ValueId value, bool varies, in
   if (varies && to.form == Form::splat) to.form = Form::each;
   const DType dtype = b_.kernel().memories.at(to.memory).dtype;
   const ValueId stored = b_.cast(value, dtype);
-  if (expansion_.hand_over && expansion_.hand_over(store, stored)) return;
+  if (expansion_.publish && expansion_.publish(store, stored)) return;
   annotate(to, store.offset, true);
   if (store.mode == loop::StoreMode::atomic_add && to.form == Form::wide) to.form = Form::each;
   const auto one = [&](const Access& place) {

@@ -236,7 +236,7 @@ class ColumnExpander {
     std::copy(next.begin(), next.end(), first);
   }
 
-  // Teams meet in shared memory; then the rows are there.
+  // Teams are reduced through shared memory; then the row values are defined.
   void finish(Part& part, const Values& states, bool single) {
     const auto first = states.begin() + static_cast<std::ptrdiff_t>(part.first);
     Values own(first, first + static_cast<std::ptrdiff_t>(part.reducer.states()));

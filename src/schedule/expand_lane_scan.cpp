@@ -1,5 +1,5 @@
-// Running extremes along rows of a CPU. Of a vector of lanes each gets the extreme of those up to
-// it in as many steps as halving takes; one scalar carries the extreme of what came before. Sums
+// Running extremes along rows of a CPU. Each lane of a vector gets the extreme of the lanes up to
+// it in log2(lanes) steps; one scalar carries the extreme of the elements before. Sums
 // stay in order, as their roundings do. What follows runs in the same loop where it can: values
 // pass in registers, and the row is read and written once.
 #include <algorithm>

@@ -76,8 +76,8 @@ Values chunked_loop(Expansion& expansion, const Span& span, const Values& carrie
   });
 }
 
-// Runs `body` where `active` holds for the lane, which it does for some; what it does not change
-// stays.
+// Runs `body` in lanes where `active` holds, of which there is at least one; the others keep their
+// values.
 Values masked(Expansion& expansion, ValueId active, const Values& carried,
               const std::function<Values(const Values&)>& body) {
   std::vector<std::size_t> changed;

@@ -1,4 +1,4 @@
-// What the parts of the expansion share.
+// Declarations shared by the files of the expansion.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace inkle::schedule::expansion {
 
 using Replacements = std::vector<std::pair<Expr, Expr>>;
 
-// What runs along the lanes at one place of the code: in copy u, `variable` is base + u * lanes +
+// What the lanes of a vector region run along: in copy u, `variable` is base + u * lanes +
 // lane. Without a variable there is one lane and one copy.
 struct Lanes {
   Expr variable;
@@ -25,7 +25,7 @@ struct Lanes {
   int copies = 1;
   // Of a GPU, where bounds of `base` do not show: `base` in a symbol of known range, for divisions.
   Expr bounded = {};
-  Expr number = {};  // of the access among those of a thread: where scratch of columns' sums is
+  Expr number = {};  // index of the access in its thread: where its column sums are in scratch
 };
 
 // A result of a reduction: of each copy, or one value for all lanes.
@@ -34,17 +34,17 @@ struct Row {
   bool varies = false;
 };
 
-// What is known of the accesses of a body on a GPU.
+// Cache hints and ordering of the accesses of a body on a GPU.
 struct Usage {
-  bool streams = false;  // what is read here once may pass by L1
-  bool lasts = false;    // what is read here once leaves L2 after the rest
-  bool leaves = false;   // what is stored here may leave L2 first
-  bool ahead = false;    // loads are issued where they stand
+  bool streams = false;  // loads of data that is read once bypass L1
+  bool lasts = false;    // loads of data that is read once are evicted from L2 last
+  bool leaves = false;   // stores are evicted from L2 first
+  bool ahead = false;    // loads are issued in program order, not sunk to their use
   Expr around;           // the loop along a column that the body is in; null elsewhere
 };
 
-// Lanes beyond the end of what they run along: whether there are none, the same for all lanes, and
-// whether this lane is none of them. kNone, kNone: no lane ever is.
+// The mask of lanes beyond the end of their loop: `whole` holds if no lane is beyond (uniform),
+// `active` if this lane is not. kNone, kNone: no lane ever is.
 struct LaneMask {
   ValueId whole = kernel::kNone;
   ValueId active = kernel::kNone;
@@ -61,31 +61,31 @@ struct Expansion {
   std::vector<Row> rows;
   Replacements replaced;                  // variables of loops that run once
   const BlockSchedule* blocks = nullptr;  // of a GPU
-  bool aliasing = false;  // of a GPU: what is read may be memory that this kernel writes
-  Expr team;              // of a GPU: which of a block's rows this is; null: scratch is of one
-  // Of a GPU, kernels with an ending. The launch has thread axes of which all parts make up theirs,
-  // declared behind the grid's; memory by the thread for reductions is shared by the parts; of some
-  // parameters, a store goes elsewhere.
+  bool aliasing = false;  // of a GPU: loads may read memory that this kernel writes
+  Expr team;              // of a GPU: the index of the row in its block; null: one row a block
+  // Of a GPU, kernels with a last-block reduction. The thread index of every part is computed from
+  // common thread axes, declared after the grid axes; the parts share the per-thread slots for
+  // reductions; stores to some parameters are redirected (`publish`).
   std::function<void()> declare_threads = {};
   bool has_threads = false;
   std::vector<kernel::MemoryId> slots = {};
-  std::function<bool(const StageStore& store, ValueId value)> hand_over = {};
+  std::function<bool(const StageStore& store, ValueId value)> publish = {};
 };
 
-// The operations of a body at one place. Values that are equal for all lanes are there once, the
-// others once for each copy.
+// Emits the operations of a body at one place. Values that are uniform across lanes are emitted
+// once, the others once for each copy.
 class BodyExpander {
  public:
   BodyExpander(Expansion& expansion, const loop::Body& body, Lanes lanes);
 
   // Of a GPU, before the first value.
   void use(Usage usage) { usage_ = std::move(usage); }
-  // Accesses, divisions and checks are made for active lanes alone; the values of others are any.
+  // Accesses, divisions and checks run for active lanes only; values of other lanes are undefined.
   void mask(LaneMask mask) { mask_ = mask; }
-  // `value` is what v is.
+  // Defines v as `value`, in place of its instruction.
   void know(loop::Val v, ValueId value);
 
-  // Everything that the yields of these numbers and the stores' offsets need, in the body's order.
+  // Emits all that the yields of these indices and the stores' offsets need, in the body's order.
   void evaluate(const std::vector<std::uint32_t>& yields, const std::vector<StageStore>& stores);
   ValueId value(loop::Val v, int copy);
   [[nodiscard]] bool varies(loop::Val v) const { return varying_[v]; }
@@ -94,7 +94,7 @@ class BodyExpander {
   void store(const StageStore& store, int copy);
   // All of them, their values first.
   void store(const std::vector<StageStore>& stores);
-  // Another value in place of the yield; `varies`: from lane to lane.
+  // Stores another value in place of the yield; `varies`: it differs between lanes.
   void store(const StageStore& store, ValueId value, bool varies, int copy);
 
  private:
@@ -104,11 +104,11 @@ class BodyExpander {
   void need(loop::Val v, std::vector<bool>& needed) const;
   void need_symbols(Expr e, std::vector<bool>& needed) const;
   ValueId load(const loop::Instruction& instruction, int copy);
-  // Reads, writes by lanes that are active alone.
+  // Loads and stores of active lanes only.
   ValueId read(const kernel::Access& access);
   void write(const kernel::Access& access, const std::function<void(const kernel::Access&)>& one);
   [[nodiscard]] bool is_whole(const kernel::Access& access) const;
-  // How memory of a GPU is read or stored to.
+  // Sets the cache hints of an access on a GPU.
   void annotate(kernel::Access& access, Expr offset, bool is_store) const;
   [[nodiscard]] bool is_read_once(Expr offset) const;
   ValueId random(const loop::Instruction& instruction, loop::Val v, int copy);
@@ -116,7 +116,7 @@ class BodyExpander {
   // The expression at this copy: base and lane for the lane variable, values for indirect symbols.
   Expr at(Expr e, int copy);
   kernel::Access access(std::uint32_t buffer, Expr offset, int copy);
-  // Where an indirect index of the offset may have no element at all: whether it has.
+  // Where an indirect index may be into an empty dimension: whether it is in range. Else kNone.
   ValueId valid(Expr offset, int copy);
   [[nodiscard]] bool is_scratch(std::uint32_t buffer) const;
 
@@ -133,7 +133,7 @@ class BodyExpander {
   std::vector<std::unordered_map<const sym::Node*, ValueId>> valid_;
 };
 
-// e with the lane variable's floor divisions by multiples of the lanes taken apart, where the lanes
+// e with floor divisions of the lane variable by multiples of the lanes simplified, where the lanes
 // start at such a multiple: floordiv(64*i + l, 64) is i, mod(64*i + l, 64) is l.
 [[nodiscard]] Expr split_lanes(Expr e, Expr lane, std::int64_t lanes);
 
@@ -144,7 +144,7 @@ void expand_stage(Expansion& expansion, const Stage& stage, const Lanes* columns
 // that need nothing but what they have made at the same element: one loop for all.
 struct LaneScans {
   std::vector<std::size_t> stages;  // by stage: how many run as one loop from it on; 0: none
-  std::vector<bool> kept;           // by buffer: scratch that nobody reads but in such a loop
+  std::vector<bool> kept;           // by buffer: scratch that is read in such a loop only
 };
 [[nodiscard]] LaneScans lane_scans(const Expansion& expansion);
 void scan_in_lanes(Expansion& expansion, std::span<const Stage> stages,

@@ -1,5 +1,5 @@
-// Accumulators of reductions: what they start with, how they take an element and how two meet. What
-// each reduction means is said at loop::ReduceOp.
+// Accumulators of reductions: their identity, their step over an element and how two are merged.
+// loop::ReduceOp defines each reduction.
 #pragma once
 
 #include "loop/program.h"
@@ -13,7 +13,7 @@ class Reducer {
   Reducer(kernel::Builder& b, loop::ReduceOp op, DType accumulator, DType position);
 
   [[nodiscard]] bool has_position() const;
-  // Long sums and products of floats are made in parts, which meet in f64.
+  // Long sums and products of floats are accumulated in chunks, which are merged in f64.
   [[nodiscard]] bool wants_chunks() const;
   [[nodiscard]] std::size_t registers() const { return has_position() ? 2 : 1; }
   Values identity();

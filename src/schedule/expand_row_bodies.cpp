@@ -93,7 +93,7 @@ Values RowBodies::along(const Stage& stage, std::size_t pass, const Values& carr
   return loops_.kept(stage, usage, carried, f);
 }
 
-// Whether the value is there before a body of this pass: loaded ahead, or kept.
+// Whether the value is defined before a body of this pass: prefetched, or kept.
 bool RowBodies::is_given(const Stage& stage, std::size_t pass, const RowPlace& place, Val v) const {
   const auto is_it = [&](const LoadedAhead& load) { return load.value == v; };
   return (place.loaded != nullptr && std::ranges::any_of(*place.loaded, is_it)) ||
@@ -161,7 +161,7 @@ Values RowBodies::in_lanes(const Stage& stage, std::size_t pass, const RowPlace&
       }
     }
     keep_.provide(pass, place, lane, body);
-    // Loads first, so that all of them are on their way before one is used.
+    // Loads first, so that all of them are in flight before one is used.
     for (Val v = 0; v < stage.body.instructions.size(); ++v) {
       const Instruction& i = stage.body[v];
       if (is_needed[v] && i.opcode == Opcode::load && i.operand_count == 0 && body.varies(v)) {

@@ -1,5 +1,5 @@
-// The bodies of stages along a row. What a body does at one access is a vector region; what is
-// reduced is put into registers there and taken up behind it, lane after lane.
+// The bodies of stages along a row. The body at one access is a vector region; values to
+// reduce are put into registers there and accumulated after it, lane after lane.
 #pragma once
 
 #include "schedule/expand_row_keep.h"
@@ -37,7 +37,7 @@ class Elements {
 
 class RowBodies {
  public:
-  // Inside of the vector region; `active`: of a part, whether the lane is in the row.
+  // Inside the vector region; `active`: whether the lane is in the row, of a partial access.
   using InLanes = std::function<Values(BodyExpander& body, Expr lane, ValueId active)>;
   struct Wanted {
     std::vector<std::uint32_t> yields;
@@ -48,13 +48,13 @@ class RowBodies {
   RowBodies(BlockExpansion& x, const RowShape& shape, RowLoops& loops, KeptRow& keep,
             StagedRows* staged);
 
-  // `f` at each access of the row. `once`: what a kept row loads may pass by L1.
+  // `f` at each access of the row. `once`: loads of a kept row may bypass L1.
   Values along(const Stage& stage, std::size_t pass, const Values& carried,
                const RowLoops::AtPlace& f, bool once = false);
-  // The body at an access: the result of `f` where there is one lane.
+  // Emits the body at an access; returns the result of `f` where there is one lane.
   Values in_lanes(const Stage& stage, std::size_t pass, const RowPlace& place, const Wanted& wanted,
                   const InLanes& f);
-  // The first yield's values at an access; `otherwise`: those of lanes outside of the row.
+  // Writes the first yield at an access to `to`; `otherwise`: the value of lanes outside the row.
   void put(const Stage& stage, std::size_t pass, const RowPlace& place, const Elements& to,
            ValueId otherwise = kernel::kNone);
 

@@ -1,9 +1,9 @@
-// Scans of rows that blocks share, each a chunk: what comes before a chunk is added up from the
-// totals that other blocks have left in the workspace, in an order that depends on the chunk's
+// Scans of rows that blocks share, each a chunk: the prefix of a chunk is accumulated from the
+// totals that other blocks publish in the workspace, in an order that depends on the chunk's
 // number alone.
 //
-// Chunks of a group leave their totals, the last of them that of the group: all that comes before a
-// chunk is what earlier groups and the chunks before it in its own have left. Blocks wait for such
+// Chunks of a group publish their totals, the last of them that of the group: the prefix of a chunk
+// is the totals of the earlier groups and of the chunks before it in its own. Blocks wait for such
 // that have begun before them, and those of one group for no other.
 #include <utility>
 
@@ -22,7 +22,7 @@ using loop::Opcode;
 
 constexpr std::int64_t kGroup = 64;
 
-// --- What blocks leave for each other ------------------------------------------------------------
+// --- What blocks publish -------------------------------------------------------------------------
 
 // A cell for each chunk and each group: a total and whether it is there. Of 32 bits both are one
 // word, so that neither side orders other accesses; else a flag is released behind the total.
@@ -134,7 +134,7 @@ class ChunkCells {
     b_.store(ordered(memory, at, Order::relaxed), b_.integer(dtype, 0));
   }
 
-  // Adds one to a ticket; what it was, for all threads.
+  // Increments a ticket; returns its old value to all threads.
   ValueId count(const char* name, std::int64_t ticket, Order order, const RowTeam& team) {
     const MemoryId number = shared(b_, name, DType::i32, {1});
     where(b_, team.is_first_thread(), [&] {
@@ -167,7 +167,7 @@ class ChunkScan {
 
   void run(const Stage& stage) {
     const RowShape shape(x_, team_);
-    INKLE_CHECK(!shape.is_skewed(stage), "kernel {}: chunks of rows at odd places",
+    INKLE_CHECK(!shape.is_skewed(stage), "kernel {}: a scan in chunks of unaligned rows",
                 x_.e.scheduled.name);
     KeptRow keep(x_, shape);
     RowLoops loops(x_, team_, shape);
@@ -257,7 +257,7 @@ class ChunkScan {
   Expr row_, number_;
 };
 
-// Blocks that a multiprocessor is to hold, 0: any number. Where a thread keeps many elements, the
+// Resident blocks of a multiprocessor, 0: any number. Where a thread keeps many elements, the
 // compiler takes more registers than these and a few others, and a block fewer is resident.
 std::int32_t blocks_at_once(const BlockExpansion& x) {
   const abi::Target& target = x.e.target;
@@ -269,7 +269,7 @@ std::int32_t blocks_at_once(const BlockExpansion& x) {
 
 }  // namespace
 
-// Chunks of rows in the order in which blocks begin, so that what comes before one is under way.
+// Chunks of rows in the order in which blocks begin, so that the chunks before one are running.
 void expand_row_chunks(BlockExpansion& x) {
   const auto& outer = x.loops().outer;
   const BlockSchedule& blocks = x.blocks;

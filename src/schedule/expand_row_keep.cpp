@@ -10,7 +10,7 @@ using loop::Val;
 
 namespace {
 
-// Registers of a thread for what a row keeps; beyond, functions are computed again rather than kept
+// Registers of a thread for what a row keeps; beyond, functions are recomputed rather than kept
 // (half of what 512 threads of each of two blocks of a multiprocessor can have).
 constexpr std::int64_t kMostKeptRegisters = 48;
 

@@ -14,9 +14,9 @@ class KeptRow {
 
   [[nodiscard]] const std::vector<RowPass>& passes() const { return passes_; }
   [[nodiscard]] const PreparedStage& stage_of(std::size_t pass) const;
-  // Values that this pass makes and later ones know.
+  // Values that this pass computes and later passes reuse.
   [[nodiscard]] std::vector<loop::Val> kept_by(std::size_t pass) const;
-  // Whether an earlier pass has made it; or that, or this pass has loaded it ahead.
+  // is_known: an earlier pass has computed it. is_given: that, or this pass has prefetched it.
   [[nodiscard]] bool is_known(std::size_t pass, loop::Val v) const;
   [[nodiscard]] bool is_given(std::size_t pass, loop::Val v) const;
 
@@ -25,7 +25,7 @@ class KeptRow {
   // Registers of what this pass keeps, which the caller loads ahead.
   [[nodiscard]] std::optional<kernel::MemoryId> fetch(std::size_t pass, loop::Val v);
 
-  // In a vector region: what is given to the body of a pass; what it has made to be kept.
+  // In a vector region: defines kept values in the body of a pass; saves those that it computes.
   void provide(std::size_t pass, const RowPlace& place, Expr lane, BodyExpander& body) const;
   void capture(std::size_t pass, const RowPlace& place, Expr lane, BodyExpander& body) const;
 

@@ -35,7 +35,7 @@ kernel::Loop multiples(sym::Context& context, Expr begin, Expr end, std::int64_t
 RowLoops::RowLoops(BlockExpansion& x, const RowTeam& team, const RowShape& shape)
     : x_(x), b_(x.e.b), blocks_(x.blocks), team_(team), shape_(shape) {}
 
-// Lanes are looked at one by one only where a row begins or ends.
+// Lanes are masked only where a row begins or ends.
 Values RowLoops::whole_or_part(const Stage& stage, const RowPlace& place, const Values& carried,
                                const AtPlace& f) const {
   if (!shape_.is_ragged(stage)) return f(place, carried);
@@ -92,7 +92,7 @@ Values RowLoops::looped(const Stage& stage, const Values& carried, const AtPlace
 
 // --- Several accesses in flight ------------------------------------------------------------------
 
-// Loads of the stage that can be under way together.
+// Loads of the stage that can be in flight together.
 RowLoops::Loads RowLoops::find_loads(const Stage& stage) const {
   Loads loads;
   if (blocks_.unroll <= 1) return loads;
@@ -138,8 +138,8 @@ Values RowLoops::in_flight(const Stage& stage, const Loads& loads, Expr first, E
 
 // --- Ragged rows ---------------------------------------------------------------------------------
 
-// Rows that are no whole number of accesses: the first thread has what comes before the first whole
-// access, the last one what comes after the last, and between them lanes are not looked at.
+// Rows not divisible by the vector width: the first thread has the elements before the first whole
+// access, the last one those after the last, and between them lanes are not masked.
 Values RowLoops::ragged(const Stage& stage, const Loads& loads, const RowPlace& place,
                         const Values& carried, const AtPlace& f) const {
   const Expr none = x_.context().constant(0);

@@ -1,4 +1,4 @@
-// The loops in which a team's threads go along a row: over all accesses of a row that is kept in
+// The loops of a team's threads along a row: over all accesses of a row that is kept in
 // registers, or over groups of accesses that are in flight together.
 #pragma once
 
@@ -42,7 +42,7 @@ class RowLoops {
   const BlockSchedule& blocks_;
   const RowTeam& team_;
   const RowShape& shape_;
-  bool reads_twice_ = false;  // what rows hold has been read, and is read again
+  bool reads_twice_ = false;  // rows are read from memory in more than one pass
 };
 
 }  // namespace inkle::schedule::expansion

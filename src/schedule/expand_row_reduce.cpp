@@ -53,7 +53,7 @@ Values RowReductions::in_row(const Stage& stage, const RowPlace& place, const El
 void RowReductions::reduce(const PreparedStage& prepared, std::size_t pass, int part) {
   const Stage& stage = prepared.stage;
   if (stage.inner.empty()) return single(prepared);
-  if (x_.loops().walked != 0 && stage.reduce == ReduceOp::sum) return sums(prepared, pass);
+  if (x_.loops().sequential != 0 && stage.reduce == ReduceOp::sum) return sums(prepared, pass);
   if (stage.reduce == ReduceOp::welford) {
     return blocks_.keep ? moments_kept(prepared, pass, part == 1) : moments(prepared, pass);
   }
@@ -130,7 +130,7 @@ ValueId RowReductions::first_of(const Elements& own, ValueId value, ValueId none
   })[0];
 }
 
-// The extreme value first, all of the row kept; then those threads that have it look for its place.
+// The extreme value first, all of the row kept; then the threads that have it search its position.
 void RowReductions::search(const PreparedStage& prepared, std::size_t pass) {
   const Stage& stage = prepared.stage;
   const bool is_max = stage.reduce == ReduceOp::argmax;
@@ -202,7 +202,7 @@ void RowReductions::moments_kept(const PreparedStage& prepared, std::size_t pass
   define(prepared.rows[is_second ? 1 : 0], result);
 }
 
-// One pass: the moments of neighbouring lanes first, then joined to what was before.
+// One pass: the moments of neighbouring lanes first, then merged into the accumulator.
 void RowReductions::moments(const PreparedStage& prepared, std::size_t pass) {
   const Stage& stage = prepared.stage;
   const DType dtype = stage.accumulator;
@@ -272,8 +272,8 @@ void RowReductions::exponentials(const PreparedStage& prepared, std::size_t pass
   define(prepared, reducer.results(team_.join(reducer, {parts[0], sum})));
 }
 
-// All of a pass at once, each lane with a sum of its own: so many chains of additions beside each
-// other.
+// All of a pass at once, each lane with an accumulator of its own: that many independent chains of
+// additions.
 void RowReductions::sums(const PreparedStage& prepared, std::size_t pass) {
   const Stage& stage = prepared.stage;
   const DType dtype = stage.accumulator;

@@ -1,4 +1,4 @@
-// Reductions of rows: a thread takes up its elements in their order, then the team's threads meet.
+// Reductions of rows: each thread accumulates its elements in order, then the team combines them.
 #pragma once
 
 #include "schedule/expand_row_bodies.h"

@@ -1,12 +1,12 @@
-// Scans of rows: running values, as the team goes along the row.
+// Scans of rows: running values along the row, in steps of one team.
 #pragma once
 
 #include "schedule/expand_row_bodies.h"
 
 namespace inkle::schedule::expansion {
 
-// Scans over the threads of a team: each gives what comes before the thread's x, `carry` included,
-// and `carry` with what all threads have.
+// Scans over the threads of a team: each returns the exclusive prefix of the thread's x, `carry`
+// included, and `carry` combined with the x of all threads.
 class TeamScan {
  public:
   struct Scanned {
@@ -40,11 +40,11 @@ class RowScan {
 
   // --- Parts of scans of chunks, too
   [[nodiscard]] GpuReducer& reducer() { return reducer_; }
-  // The elements of an access, or what changes nothing where there are none.
+  // The elements of an access, or the identity where there are none.
   void put_or_none(const RowPlace& place, const Elements& to, ValueId none);
-  // Each lane becomes the running value of the thread; the last one.
+  // Scans the lanes of a thread in place; returns the last running value.
   ValueId run_lanes(const Elements& own);
-  // Stores the running values: those of the thread after what comes before them.
+  // Stores the running values: the thread's own, combined with the prefix before them.
   void store(const RowPlace& place, const Elements& own, ValueId before);
 
  private:

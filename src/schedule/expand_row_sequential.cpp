@@ -1,13 +1,13 @@
-// Kernels that take the rows of a part one after the other and add up their columns:
+// Kernels with sequential accumulation across the rows of a part:
 //
 //   registers t0[count,lanes] = 0                   each thread, of the elements that it has
-//   copies of row q are under way to shared memory
+//   copies of row q to shared memory are in flight
 //   for i1 in q .. 32 by 8 {                        a row at a time for each team of the block
 //     r0 = ...                                      what it reads is taken from shared memory, then
 //     copies of row i1 + 8                          the next row takes its place
 //     t0[k,l] += ...
 //   }
-//   the teams' sums, by halves, through shared memory
+//   tree reduction of the teams' sums through shared memory
 //   if q == 0 { p5[...] = t0 }
 #include <algorithm>
 #include <utility>
@@ -24,8 +24,8 @@ using loop::Opcode;
 
 // --- Sums of columns -----------------------------------------------------------------------------
 
-// Each thread's sums of the columns that it has, in registers; those of a block's teams meet by
-// halves through shared memory.
+// Each thread's sums of the columns that it has, in registers; those of a block's teams are
+// reduced by a tree through shared memory.
 class ColumnSums {
  public:
   ColumnSums(BlockExpansion& x, const RowTeam& team)
@@ -58,7 +58,7 @@ class ColumnSums {
     const auto& scratch = x_.loops().scratch;
     const std::int64_t step = team_.members() * x_.blocks.lanes;
     const bool exact = std::all_of(scratch.begin(), scratch.end(), [&](const Scratch& s) {
-      return !s.walks || *s.elements.constant() % step == 0;
+      return !s.is_carried || *s.elements.constant() % step == 0;
     });
     if (teams_ == 1 || exact) return;
     each([&](std::size_t s, Expr number, Expr lane) {
@@ -89,7 +89,7 @@ class ColumnSums {
 
  private:
   [[nodiscard]] std::int64_t bytes_of(const Scratch& scratch) const {
-    if (!scratch.walks) return 0;
+    if (!scratch.is_carried) return 0;
     return sums_of(x_, scratch) * team_.members() * x_.blocks.lanes * abi::size_of(scratch.dtype) *
            (teams_ / 2);
   }
@@ -110,7 +110,7 @@ class ColumnSums {
   void each(const std::function<void(std::size_t scratch, Expr number, Expr lane)>& f) {
     const auto& scratch = x_.loops().scratch;
     for (std::size_t s = 0; s < scratch.size(); ++s) {
-      if (!scratch[s].walks || registers_of(s) == kernel::kNone) continue;
+      if (!scratch[s].is_carried || registers_of(s) == kernel::kNone) continue;
       const auto access = [&](Expr number) {
         in_lanes(b_, x_.blocks.lanes, [&](Expr lane) { f(s, number, lane); });
       };
@@ -133,14 +133,14 @@ class ColumnSums {
 
 // Threads that take rows one after the other, each with few elements of a row, need few enough
 // registers for half as many of them as there could be.
-std::int32_t blocks_at_once(const BlockExpansion& x) {
+std::int32_t resident_blocks_of(const BlockExpansion& x) {
   const abi::BlockRules& rules = x.e.target.blocks;
   std::int64_t elements = 0;
   for (const Scratch& scratch : x.loops().scratch) {
-    if (scratch.walks) elements = std::max(elements, sums_of(x, scratch) * x.blocks.lanes);
+    if (scratch.is_carried) elements = std::max(elements, sums_of(x, scratch) * x.blocks.lanes);
   }
   const std::int32_t blocks = rules.bounded_threads / x.blocks.threads;
-  return elements == 0 || elements > rules.bounded_walk || blocks < 2 ? 0 : blocks;
+  return elements == 0 || elements > rules.bounded_sequential || blocks < 2 ? 0 : blocks;
 }
 
 // Rows of a part, one after the other.
@@ -148,21 +148,22 @@ std::int64_t rows_of(const BlockExpansion& x) {
   const auto& outer = x.loops().outer;
   const BlockSchedule& blocks = x.blocks;
   const std::string& name = x.e.scheduled.name;
-  INKLE_CHECK(blocks.keep && blocks.cluster == 1, "kernel {} walks rows that it does not keep",
-              name);
+  INKLE_CHECK(blocks.keep && blocks.cluster == 1,
+              "kernel {} accumulates across rows that it does not keep", name);
   Expr rows = x.context().constant(1);
-  for (std::size_t d = outer.size() - x.loops().walked; d < outer.size(); ++d) {
+  for (std::size_t d = outer.size() - x.loops().sequential; d < outer.size(); ++d) {
     rows = rows * outer[d].extent;
   }
   for (const Stage& stage : x.loops().stages) {
     for (const loop::Dim& dim : stage.inner) {
       if (dim.extent.constant().value_or(0) > 0) continue;
-      unsupported("kernel {}: walks rows of unknown length", name);
+      unsupported("kernel {}: sequential accumulation across rows of unknown length", name);
     }
   }
   if (blocks.team % kWarp != 0 || !rows.is_constant() ||
       (blocks.team > kWarp && blocks.threads > blocks.team)) {
-    unsupported("kernel {}: walks rows with teams of {} threads", name, blocks.team);
+    unsupported("kernel {}: sequential accumulation across rows with teams of {} threads", name,
+                blocks.team);
   }
   return *rows.constant();
 }
@@ -173,7 +174,7 @@ RowTeam launch_parts(BlockExpansion& x) {
   const auto& outer = x.loops().outer;
   const std::int32_t team = x.blocks.team;
   std::vector<kernel::Axis>& axes = b.kernel().launch.axes;
-  const std::size_t first = outer.size() - x.loops().walked;
+  const std::size_t first = outer.size() - x.loops().sequential;
   for (std::size_t d = 0; d < first; ++d) {
     axes.push_back({AxisKind::grid, outer[d].variable, outer[d].extent});
   }
@@ -190,17 +191,17 @@ RowTeam launch_parts(BlockExpansion& x) {
   if (team > kWarp) at.warp = axis_of_team(team / kWarp);
   at.lane = axis_of_team(kWarp);
   at.thread = team > kWarp ? at.warp * std::int64_t{kWarp} + at.lane : at.lane;
-  b.kernel().launch.resident_blocks = blocks_at_once(x);
+  b.kernel().launch.resident_blocks = resident_blocks_of(x);
   return {x, std::move(at)};
 }
 
 // --- The loop ------------------------------------------------------------------------------------
 
-// Rows on their way, and later the sums of half of the teams, in the same bytes.
+// Rows in flight, and later the sums of half of the teams, in the same bytes.
 void share_memory(BlockExpansion& x, StagedRows& staged, ColumnSums& sums) {
   const std::int64_t bytes = std::max(staged.bytes(), sums.bytes());
   if (bytes > kStaticShared) {
-    unsupported("kernel {}: {} bytes to gather columns in", x.e.scheduled.name, bytes);
+    unsupported("kernel {}: {} bytes of shared memory for column sums", x.e.scheduled.name, bytes);
   }
   if (bytes == 0) return;
   kernel::Memory memory;
@@ -219,14 +220,14 @@ void each_row(BlockExpansion& x, std::int64_t rows, Expr first, std::int64_t tea
               const Values& carried,
               const std::function<Values(Expr row, const Values& carried)>& body) {
   const auto& outer = x.loops().outer;
-  const bool is_one = x.loops().walked == 1;
+  const bool is_one = x.loops().sequential == 1;
   kernel::Loop info;
   info.begin = first;
   info.end = x.context().constant(rows);
   info.step = x.context().constant(teams);
   if (is_one) info.variable = outer.back().variable;
   x.e.b.loop(std::move(info), carried, [&](Expr row, const Values& before) {
-    if (!is_one) bind_outer(x, row, outer.size() - x.loops().walked, outer.size());
+    if (!is_one) bind_outer(x, row, outer.size() - x.loops().sequential, outer.size());
     return body(row, before);
   });
 }

@@ -67,9 +67,10 @@ void RowShape::find_skew() {
   }
   if (start_.is_null()) return;
   const auto& outer = x_.loops().outer;
-  for (std::size_t d = outer.size() - x_.loops().walked; d < outer.size(); ++d) {
+  for (std::size_t d = outer.size() - x_.loops().sequential; d < outer.size(); ++d) {
     if (!sym::contains(start_, outer[d].variable)) continue;
-    unsupported("kernel {}: walks rows at odd places", x_.e.scheduled.name);
+    unsupported("kernel {}: sequential rows that are not aligned to a vector access",
+                x_.e.scheduled.name);
   }
   const std::int64_t lanes = x_.blocks.lanes;
   const sym::Range range = sym::bounds(start_);

@@ -14,8 +14,8 @@ struct LoadedAhead {
 // One access of a thread in a row.
 struct RowPlace {
   Expr base;             // the inner variable at lane 0
-  bool part = false;     // lanes may lie outside of the row: each is looked at
-  bool chooses = false;  // of a part: an access at a time is made for all lanes if they are whole
+  bool part = false;     // lanes may lie outside of the row: each is masked
+  bool chooses = false;  // of a part: an unmasked access is taken where all lanes are in the row
   bool skewed = false;
   Expr number;  // of the access among those of the thread, where the row is kept
   Expr flight;  // of the access among those in flight, which have loaded this
@@ -34,7 +34,7 @@ class RowShape {
   // Elements that all threads take in an access each.
   [[nodiscard]] std::int64_t step() const { return step_; }
   [[nodiscard]] Expr skew() const { return skew_; }
-  // Of a skewed row: the inner variable at the aligned place.
+  // Of a skewed row: the inner variable at the aligned address.
   [[nodiscard]] Expr shift() const { return aligned_ - start_; }
   [[nodiscard]] bool is_skewed(const Stage& stage) const;
   [[nodiscard]] bool is_ragged(const Stage& stage) const;
@@ -43,7 +43,7 @@ class RowShape {
 
   // What comes after the elements before a row's first whole access.
   struct Rest {
-    Expr head;   // so many elements
+    Expr head;   // the number of those elements
     Expr shift;  // of the inner variable against a multiple of the lanes
   };
   [[nodiscard]] Rest after_skew() const;
@@ -58,8 +58,8 @@ class RowShape {
 
   // Lanes that one access of the machine loads; 0 where they are not neighbours.
   [[nodiscard]] std::int64_t packed_lanes(const Stage& stage, loop::Val load) const;
-  // A load without a condition or other values in its index, of neighbouring elements that are one
-  // access, or few.
+  // An unconditional load whose index depends on no other value, of contiguous elements that take
+  // one access, or few.
   [[nodiscard]] bool is_packed(const Stage& stage, loop::Val load) const;
 
  private:
@@ -75,7 +75,7 @@ class RowShape {
   Expr aligned_;
 };
 
-// A load without a condition whose place is known without other values.
+// An unconditional load whose address depends on no other value.
 [[nodiscard]] bool is_direct(const BlockExpansion& x, const Stage& stage,
                              const loop::Instruction& load);
 

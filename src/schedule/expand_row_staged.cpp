@@ -29,7 +29,7 @@ StagedRows::StagedRows(BlockExpansion& x, const RowTeam& team, const RowShape& s
 
 // --- The plan ------------------------------------------------------------------------------------
 
-// Whether the load is of memory that nobody writes here, at a place that differs from row to row.
+// Whether the load is of memory that the kernel does not write, at an address that varies by row.
 bool StagedRows::is_of_row(const Instruction& load) const {
   const auto& outer = x_.loops().outer;
   const auto& params = x_.e.scheduled.params;
@@ -37,7 +37,7 @@ bool StagedRows::is_of_row(const Instruction& load) const {
     return false;
   }
   return std::any_of(
-      outer.end() - static_cast<std::ptrdiff_t>(x_.loops().walked), outer.end(),
+      outer.end() - static_cast<std::ptrdiff_t>(x_.loops().sequential), outer.end(),
       [&](const loop::Dim& dim) { return sym::contains(load.indices[0], dim.variable); });
 }
 
@@ -68,7 +68,7 @@ void StagedRows::plan_copies() {
   }
 }
 
-// Loads that are one for the whole row.
+// Loads that are uniform across the row.
 void StagedRows::plan_scalars() {
   for (const RowPass& p : keep_.passes()) {
     const Stage& stage = x_.prepared.stages[p.stage].stage;
@@ -121,7 +121,7 @@ bool StagedRows::has_copies(std::size_t pass) const {
 // The variables of the sequential loops at another row.
 Replacements StagedRows::at_row(Expr row) const {
   const auto& outer = x_.loops().outer;
-  const std::size_t first = outer.size() - x_.loops().walked;
+  const std::size_t first = outer.size() - x_.loops().sequential;
   Replacements map;
   unravel_outer(x_, row, first, outer.size(), [&](const loop::Dim& dim, Expr value) {
     const bool is_bound = dim.variable != outer[first].variable;

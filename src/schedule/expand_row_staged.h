@@ -1,6 +1,6 @@
-// What the next of sequential rows needs, on its way while a row is worked on: whole accesses are
-// copied to shared memory, and what is one for all of the row is loaded to registers. Each thread
-// copies what it reads itself.
+// Software prefetch of the next sequential row while the current one is computed: whole accesses
+// are copied to shared memory asynchronously, and values that are uniform across the row are loaded
+// to registers. Each thread copies what it reads itself.
 #pragma once
 
 #include "schedule/expand_row_keep.h"
@@ -17,17 +17,17 @@ class StagedRows {
   void place(kernel::Memory memory);
   [[nodiscard]] bool empty() const { return copies_.empty(); }
 
-  // Scalars of a row, which the loop over rows carries; those of the row that bodies are of.
+  // Scalars of a row, which the loop over rows carries; those of the current row.
   [[nodiscard]] Values zeros() const;
   void set_scalars(Values scalars) { own_ = std::move(scalars); }
-  // Begins to copy what this pass reads of a row below `end`. Whoever waits for copies counts them
-  // by such groups, so there is one even where there is no row. The scalars of that row, if they
+  // Starts the copies of what this pass reads of a row below `end`, as one commit group, which is
+  // empty where there is no row, since waits count groups. Returns the scalars of that row, if they
   // are loaded here.
   Values copy_row(std::size_t pass, Expr row, std::int64_t end, const Values& scalars) const;
-  // What this pass reads of the row has come: into registers.
+  // Waits for the copies of this pass, and loads them into registers.
   void take(const Stage& stage, std::size_t pass);
 
-  // What is known of a body of this pass.
+  // Defines the prefetched values in a body of this pass.
   [[nodiscard]] bool is_given(const Stage& stage, std::size_t pass, loop::Val v) const;
   void provide(const Stage& stage, std::size_t pass, const RowPlace& place, Expr lane,
                BodyExpander& body) const;

@@ -19,7 +19,7 @@ ValueId RowTeam::is_last_thread() const {
   return compare(b_, Opcode::equal, at_.thread, members() - 1);
 }
 
-// Sequential rows have memory twice, by turns, so that nobody writes what others still read.
+// Sequential rows double-buffer the memory, so that no thread overwrites what others still read.
 Values RowTeam::join(const Values& states, const Merge& merge) const {
   if (members() == 1) return states;
   const std::int32_t warps = x_.blocks.team / kWarp;
@@ -27,7 +27,7 @@ Values RowTeam::join(const Values& states, const Merge& merge) const {
   team.axes = at_.axes;
   if (warps > 1) {
     std::vector<std::int64_t> shape{warps};
-    if (x_.loops().walked != 0) shape.insert(shape.begin(), 2);
+    if (x_.loops().sequential != 0) shape.insert(shape.begin(), 2);
     for (const ValueId state : states) {
       team.scratch.push_back(shared(b_, "s", b_.type_of(state).dtype, shape));
     }

@@ -69,7 +69,7 @@ void declare_row_scratch(BlockExpansion& x, const RowTeam& team) {
       x.e.memories.push_back(kernel::kNone);
       continue;
     }
-    if (scratch[s].elements.constant() && scratch[s].walks) {
+    if (scratch[s].elements.constant() && scratch[s].is_carried) {
       x.e.memories.push_back(
           registers(x.e.b, "t", scratch[s].dtype, {sums_of(x, scratch[s]), x.blocks.lanes}));
       continue;
@@ -93,7 +93,7 @@ void declare_row_scratch(BlockExpansion& x, const RowTeam& team) {
 }
 
 void expand_rows(BlockExpansion& x) {
-  if (x.loops().walked != 0) return expand_sequential_rows(x);
+  if (x.loops().sequential != 0) return expand_sequential_rows(x);
   if (x.blocks.chunk != 0) return expand_row_chunks(x);
   launch_rows(x, [&](const RowTeam& team) {
     declare_row_scratch(x, team);

@@ -11,8 +11,8 @@ using loop::Opcode;
 
 namespace {
 
-// Independent copies of a body keep the units busy while a result is on its way (4 cycles of an
-// addition, 2 a cycle); a long body has enough to do by itself and would only spill.
+// Independent copies of a body hide the latency of its operations (an addition takes 4 cycles, 2
+// start in each); a long body has enough to do by itself and would only spill.
 constexpr int kLightBody = 16;
 constexpr int kMediumBody = 48;
 
@@ -78,7 +78,7 @@ std::int64_t StageLoops::steps(std::size_t level, bool most) const {
   return count / group + (count % group + shape_.lanes - 1) / shape_.lanes;
 }
 
-// The loop that is cut in chunks: the innermost that makes one of kChunk / 2 terms or more with
+// The loop that is split in chunks: the innermost that makes one of kChunk / 2 terms or more with
 // what is inside of it.
 void StageLoops::find_chunks() {
   if (is_fixed()) {  // whatever is known of extents

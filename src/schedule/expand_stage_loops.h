@@ -26,7 +26,7 @@ class StageLoops {
   [[nodiscard]] bool is_short() const { return is_short_; }
   [[nodiscard]] std::int64_t chunk_steps() const { return chunk_steps_; }
 
-  // The lanes of a stage that has its own; `run` may yield only what is equal for all of them.
+  // The lanes of a stage that has its own; `run` may yield only values uniform across lanes.
   Values in_lanes(const std::function<Values()>& run);
   // `run` unless some loop is empty, else `otherwise`.
   Values guarded(const Values& otherwise, const std::function<Values()>& run);
@@ -36,7 +36,7 @@ class StageLoops {
   Values first(const Point& point);
 
  private:
-  // The order of the terms depends on nothing but the order of the loops.
+  // The order of the terms is fixed by the order of the loops alone.
   [[nodiscard]] bool is_fixed() const { return stage_.association != Association::free; }
   void choose_shape();
   [[nodiscard]] std::int64_t steps(std::size_t level, bool most) const;
@@ -53,7 +53,7 @@ class StageLoops {
   Lanes shape_;
   bool is_long_ = false;
   bool is_short_ = false;
-  std::size_t chunk_level_ = 0;  // loop that is cut in parts of so many steps
+  std::size_t chunk_level_ = 0;  // loop that is split in chunks of so many steps
   std::int64_t chunk_steps_ = 1;
 };
 

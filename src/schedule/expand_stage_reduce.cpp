@@ -1,4 +1,4 @@
-// Reductions of a stage on a CPU: every association is written out.
+// Reductions of a stage on a CPU: every association is explicit.
 #include <algorithm>
 #include <limits>
 
@@ -64,7 +64,7 @@ class StageReduction {
   }
 
  private:
-  // What becomes of a yield before it is reduced.
+  // What is applied to a yield before it is reduced.
   using Map = std::function<ValueId(ValueId)>;
 
   // The yield of a reduction as its accumulator's type.
@@ -82,7 +82,7 @@ class StageReduction {
     return result;
   }
 
-  // Results: one value after the other; for columns, of each copy. Long sums and products are cut
+  // Results: one value after the other; for columns, of each copy. Long sums and products are split
   // in chunks, which meet in f64 and stay so: copies, lanes and the row's result. With `wide_lanes`
   // the lanes of short ones are of f64, too.
   Values simple(ReduceOp op, bool wide_lanes, const Map& map) {

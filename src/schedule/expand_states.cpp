@@ -154,7 +154,7 @@ Values GpuReducer::merge(const Values& a, const Values& b) {
 Values GpuReducer::results(const Values& states) {
   if (op_ == ReduceOp::welford) return {states[1], states[2]};
   if (op_ == ReduceOp::online_softmax) {
-    // Where the maximum is no number, the sum is none.
+    // Where the maximum is infinite or NaN, the sum is NaN.
     const ValueId above = logic(b_, Opcode::greater, {states[0], extreme(b_, dtype_, false)});
     const ValueId below = logic(b_, Opcode::less, {states[0], extreme(b_, dtype_, true)});
     const ValueId finite = logic(b_, Opcode::bit_and, {above, below});

@@ -1,5 +1,5 @@
-// Partial results of reductions on a GPU: what a thread starts with, how it takes an element and
-// how two threads' meet. What each reduction means is said at loop::ReduceOp.
+// Partial results of reductions on a GPU: the identity, the step over an element and the merge of
+// two threads' states. loop::ReduceOp defines each reduction.
 #pragma once
 
 #include "loop/program.h"
@@ -17,14 +17,14 @@ class GpuReducer {
   [[nodiscard]] std::size_t states() const;
   [[nodiscard]] bool has_position() const;
   [[nodiscard]] DType position() const { return position_; }
-  // What an element is cast to.
+  // The type that an element is cast to.
   [[nodiscard]] DType element() const { return dtype_; }
 
   Values identity();
   // The position is that of the element, after those that came before.
   Values step(const Values& before, ValueId x, ValueId position);
   Values merge(const Values& a, const Values& b);
-  // What rows get: loop::result_count values.
+  // The final row values: loop::result_count of them.
   Values results(const Values& states);
 
   // --- For reductions that take several elements at a time

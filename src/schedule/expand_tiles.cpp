@@ -1,5 +1,5 @@
 // Elementwise stages of which some operands lie along the last outer loop (a) and others along the
-// one before it (b). What lies along b is read as it lies, whole accesses at a time, and
+// one before it (b). What lies along b is read along b, in vector accesses, and then
 // transposed: in a thread's registers, or through the block's shared memory.
 #include <algorithm>
 
@@ -41,7 +41,7 @@ class TileStage {
 
   [[nodiscard]] const loop::Body& body() const { return stage_.body; }
 
-  // A load without a condition whose place is known without other values.
+  // An unconditional load whose address depends on no other value.
   [[nodiscard]] bool is_of_place(loop::Val v) const {
     const Instruction& load = stage_.body[v];
     if (load.opcode != Opcode::load || load.operand_count != 0) return false;
@@ -296,7 +296,7 @@ class SharedTile {
     });
   }
 
-  // A thread's accesses along b, on their way.
+  // A thread's accesses along b, in flight.
   void take(const Ahead& load_of, const Square& square, Expr thread, std::int64_t count) {
     unrolled(b_, count, [&](Expr k) {
       const Expr pair = thread + sym::floordiv(k, square.words) * std::int64_t{blocks_.threads};
@@ -310,7 +310,7 @@ class SharedTile {
     });
   }
 
-  // What lies along the rows, as far as there are registers: on its way before the barrier, too.
+  // What lies along the rows, as far as there are registers: in flight before the barrier, too.
   std::vector<Ahead> load_early(const std::vector<loop::Val>& transposed, Expr thread,
                                 std::int64_t count) {
     const auto size = [&](loop::Val v) {
@@ -397,7 +397,7 @@ class SharedTile {
 
 namespace {
 
-// The numbers of the block's tile, down and across; binds the outer variables around.
+// The indices of the block's tile, down and across; binds the outer variables around.
 std::pair<Expr, Expr> tile_of_block(BlockExpansion& x, Expr down, Expr across) {
   const auto& outer = x.loops().outer;
   const std::size_t around = outer.size() - 2;

@@ -1,4 +1,4 @@
-// What expansions write again and again: arithmetic, conditions, unrolled loops, memories.
+// Helpers of all expansions: arithmetic, conditions, unrolled loops, memories.
 #pragma once
 
 #include <functional>
@@ -48,7 +48,7 @@ void in_lanes(kernel::Builder& b, std::int64_t lanes, const std::function<void(E
 [[nodiscard]] Expr bound(kernel::Builder& b, ValueId value, sym::Range range, std::int64_t divisor);
 
 // A value of 32 bits and a mark that it is there, in one word of 64 bits that is not 0; and the
-// value of such a word. One relaxed store hands both over.
+// value of such a word. One relaxed store publishes both.
 [[nodiscard]] ValueId marked(kernel::Builder& b, ValueId value);
 [[nodiscard]] ValueId unmarked(kernel::Builder& b, ValueId word, DType dtype);
 

@@ -1,4 +1,4 @@
-// Factors for each channel after a convolution move into its weights. In f16 and bf16 the weights
+// Folds per-channel factors after a convolution into its weights. In f16 and bf16 the weights
 // are rounded where eager rounds the sums: an error of the same size, as often.
 #include <algorithm>
 #include <functional>

@@ -27,7 +27,7 @@ constexpr std::size_t kSiblingWindow = 8;
 // Elementwise groups that share no element become one kernel if results that then live longer have
 // at most so many bytes: a launch takes about as long as to read them from memory.
 constexpr std::int64_t kMostHeld = std::int64_t{4} << 20;
-// Of a nest with more producers, no two are looked at together.
+// Producers of a nest with more of them than this are not merged in pairs.
 constexpr std::size_t kMostProducers = 8;
 
 bool is_fusable(const Nest& nest) {
@@ -134,8 +134,8 @@ class Fuser {
     }
   }
 
-  // Nests that touch memory which is written twice stay alone: their order is their meaning. Not
-  // so an input that one nest overwrites: join() looks at who reads it.
+  // Nests that touch memory which is written twice stay alone: their order must not change. Not so
+  // an input that one nest overwrites: join() checks its readers.
   bool touches_mutated(const Nest& nest) const {
     const auto is_mutated = [&](BufferId b) {
       return (mutated_[b] && !updated_[b]) || program_.buffers[b].writes_into.has_value();
@@ -196,7 +196,7 @@ class Fuser {
         leader.label, n, nest.label, yes ? "yes" : "no", why, to_string(score));
   }
 
-  // Producers of nest n that know nothing of each other become one group if n can join that: the
+  // Producers of nest n that do not depend on each other become one group if n can join that: the
   // two log-softmaxes of a divergence.
   void merge_producers(std::size_t n) {
     std::vector<std::size_t> producers;
@@ -220,7 +220,7 @@ class Fuser {
     if (!both || !join(*both, program_.nests[n], program_, options_.inverts, why)) return false;
     if (groups_after(n, a)[b] || groups_after(n, b)[a]) return false;
     report(a, nests_[b].front(), true, rulebook_.score_fusion(touched_[a], touched_[b]),
-           "both are read by a third");
+           "both are read by one consumer");
     groups_[a] = std::move(*both);
     for (const std::size_t m : nests_[b]) group_of_[m] = a;
     nests_[a].insert(nests_[a].end(), nests_[b].begin(), nests_[b].end());
@@ -256,7 +256,7 @@ class Fuser {
 
   void place(std::size_t n) {
     const Nest& nest = program_.nests[n];
-    // Threads of a block share a scan; what follows would find its values with other threads.
+    // Threads of a block share a scan; a consumer would need values of other threads.
     const bool is_scan = nest.kind == NestKind::scan && !rulebook_.shares_rows();
     if ((is_fusable(nest) || is_scan) && !touches_mutated(nest)) {
       if (!is_scan && !rulebook_.is_gathered(nest)) merge_producers(n);
@@ -270,7 +270,7 @@ class Fuser {
         }
         if (joined && joined->inversions > groups_[g].inversions && score.saved < score.held) {
           joined.reset();
-          why = "more would live longer than is saved";
+          why = "longer lifetimes hold more bytes than are saved";
         }
         report(g, n, joined.has_value(), score, why);
         if (!joined) continue;
@@ -360,8 +360,8 @@ class Fuser {
            });
   }
 
-  // Elementwise groups over equal loops that read parts of one tensor and need nothing of each
-  // other: a launch less, as of the copies of queries and keys before attention.
+  // Elementwise groups over equal loops that read parts of one tensor and do not depend on
+  // each other: a launch less, as of the copies of queries and keys before attention.
   void merge_neighbours() {
     const std::vector<std::size_t> ordered = order();
     for (std::size_t i = 0; i < ordered.size(); ++i) {
@@ -410,7 +410,7 @@ class Fuser {
       for (const std::size_t n : second) group_of_[n] = a;
       if (peak() > before) {
         joined.reset();
-        why = "more memory would be in use at once";
+        why = "peak memory would be higher";
         nests_[a] = first;
         nests_[b] = second;
         for (const std::size_t n : second) group_of_[n] = b;
@@ -469,7 +469,7 @@ class Fuser {
     });
   }
 
-  // The most bytes of temporaries that groups leave to others at once.
+  // Peak bytes of temporaries that are live between groups.
   std::int64_t peak() const {
     const std::vector<std::size_t> ordered = order();
     std::vector<std::size_t> at(groups_.size());

@@ -9,7 +9,7 @@
 #include "schedule/inline.h"
 #include "schedule/linear.h"
 #include "schedule/matcher.h"
-#include "schedule/walk.h"
+#include "schedule/sequential_rows.h"
 
 namespace inkle::schedule {
 
@@ -101,7 +101,7 @@ std::optional<Group> FusionRulebook::can_fuse(const Group& group, const Nest& ne
     return std::nullopt;
   }
   if (needs_other_places(*joined)) {
-    why = "threads would have to exchange too much";
+    why = "threads would exchange too many values";
     return std::nullopt;
   }
   return joined;
@@ -115,7 +115,7 @@ FusionScore FusionRulebook::score_fusion(const Touched& first, const Touched& se
   const auto is_inside = [&](std::size_t n) {
     return has_in(first.nests, n) || has_in(second.nests, n);
   };
-  // What one makes and the other reads: one read less, and no write if nobody else reads it.
+  // What one makes and the other reads: one read less, and no write if it has no other reader.
   const auto feed = [&](BufferId b) {
     score.feeds = true;
     score.saved += bytes_[b];
@@ -148,7 +148,7 @@ bool FusionRulebook::is_gathered(const Nest& nest) const {
 }
 
 // Whether what lies next to each other in memory are different outer iterations.
-bool FusionRulebook::walks_columns(const Group& group) const {
+bool FusionRulebook::accumulates_columns(const Group& group) const {
   if (group.outer.empty()) return false;
   const auto is_dense = [](Expr offset, Expr variable) {
     const auto stride = sym::stride(offset, variable);
@@ -174,7 +174,7 @@ bool FusionRulebook::walks_columns(const Group& group) const {
 
 // A block has a long row alone: with few of them it is better to write what rows share
 // and to let all blocks read it.
-// Reductions that are alike long have nothing to lose.
+// Reductions of equal length lose nothing.
 bool FusionRulebook::starves(const Group& before, const Group& joined) const {
   if (!shares_rows() || joined.members.size() < 2) return false;
   const Member& last = joined.members.back();
@@ -185,7 +185,7 @@ bool FusionRulebook::starves(const Group& before, const Group& joined) const {
   for (const Member& member : joined.members) {
     longest = std::max(longest, extent_hint(member.inner));
   }
-  if (walks_columns(joined)) {
+  if (accumulates_columns(joined)) {
     const std::int64_t columns = extent_hint(joined.outer);
     const std::int64_t wanted = std::int64_t{target_.parallelism} * target_.resident_threads / 8;
     return columns * longest >= rules_.many_elements &&
@@ -198,9 +198,9 @@ bool FusionRulebook::starves(const Group& before, const Group& joined) const {
          threads < static_cast<double>(rules_.row_threads) * target_.parallelism / 2;
 }
 
-// Whether the last member needs values that the group makes at other places along its
-// inner loops, which the threads of a block would have to hand over: of a column there are too
-// many for that, and of a long row.
+// Whether the last member needs values that the group computes at other indices along its
+// inner loops, which the threads of a block would have to exchange: a column has too many for
+// that, and so has a long row.
 bool FusionRulebook::needs_other_places(const Group& joined) const {
   if (!shares_rows()) return false;
   const Member& last = joined.members.back();
@@ -214,7 +214,8 @@ bool FusionRulebook::needs_other_places(const Group& joined) const {
     if (is_of_row || is_same_place(i, last, *made->store, *made->member)) continue;
     const auto elements = extent_product(inner, *program_.context).constant();
     const std::int64_t size = abi::size_of(program_.buffers[i.buffer].dtype);
-    if (walks_columns(joined) || !elements || *elements * size > rules_.kept_of_row) return true;
+    if (accumulates_columns(joined) || !elements || *elements * size > rules_.kept_of_row)
+      return true;
   }
   return false;
 }

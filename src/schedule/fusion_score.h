@@ -26,7 +26,7 @@ struct Touched {
 // What one kernel for two groups is worth, in the order in which scores are compared.
 struct FusionScore {
   std::int64_t saved = 0;    // bytes that a call moves less
-  bool feeds = false;        // one reads what the other makes; else both read the same
+  bool feeds = false;        // producer and consumer; else both read the same inputs
   std::size_t distance = 0;  // nests between the two
   std::int64_t held = 0;     // bytes of results that live longer
 
@@ -43,15 +43,15 @@ class FusionRulebook {
   FusionRulebook(const loop::Program& program, const abi::Target& target,
                  const FuseOptions& options);
 
-  // The group with the nest, or nothing; `why` says how or why not. Says nothing of groups in
-  // between.
+  // The group with the nest, or nothing; `why` says how or why not. Does not check dependencies
+  // through other groups.
   [[nodiscard]] std::optional<Group> can_fuse(const Group& group, const loop::Nest& nest,
                                               std::string& why) const;
   // Of two sets of nests, the first of which has the earlier one.
   [[nodiscard]] FusionScore score_fusion(const Touched& first, const Touched& second) const;
   [[nodiscard]] const Touched& touched(std::size_t nest) const { return touched_[nest]; }
 
-  // The nest accumulates across its group's sequential rows (schedule/walk.h).
+  // The nest accumulates across its group's sequential rows (schedule/sequential_rows.h).
   [[nodiscard]] bool is_gathered(const loop::Nest& nest) const;
   // Threads of a block share a row, and its memory.
   [[nodiscard]] bool shares_rows() const { return rules_.row_threads > 0; }
@@ -61,7 +61,7 @@ class FusionRulebook {
   [[nodiscard]] bool escapes(loop::BufferId b) const { return escapes_[b]; }
 
  private:
-  [[nodiscard]] bool walks_columns(const Group& group) const;
+  [[nodiscard]] bool accumulates_columns(const Group& group) const;
   [[nodiscard]] bool starves(const Group& before, const Group& joined) const;
   [[nodiscard]] bool needs_other_places(const Group& joined) const;
   [[nodiscard]] bool is_same_place(const loop::Instruction& load, const Member& reader,

@@ -1,4 +1,4 @@
-// Gradients of weights of single places, where a convolution reads its image by steps.
+// Weight gradients of strided 1x1 convolutions.
 #include <algorithm>
 #include <utility>
 

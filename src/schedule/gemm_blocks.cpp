@@ -43,7 +43,7 @@ class BlockGemms : GemmSteps {
            boxes_of(m.a, false, abi::DType::bf16, {}) && boxes_of(m.b, true, abi::DType::bf16, {});
   }
 
-  // Of operands that are copied as they lie.
+  // Of operands that are copied unpacked.
   void write(std::size_t s, const MatmulStep& m) {
     GemmKernel g = problem_of(m, false);
     View a = m.a;

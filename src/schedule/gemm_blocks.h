@@ -1,5 +1,5 @@
 // Matrix products of bf16 as kernels of blocks on tensor cores that read shared memory (sm_90a).
-// Both operands are copied as they lie.
+// Both operands are copied to shared memory unpacked.
 #pragma once
 
 #include "abi/target.h"

@@ -93,7 +93,7 @@ std::optional<GemmKernel::Boxes> boxes_of(const View& operand, bool is_right, ab
     add(term, schedule.terms);
     add(row, kSwizzle / abi::size_of(dtype));
   }
-  // Rows that lie one behind the other, as the kernel IR describes an array.
+  // Contiguous rows, as the kernel IR describes an array.
   Expr dense = operand.offset.context().constant(1);
   for (std::size_t d = boxes.sizes.size(); d-- > 0;) {
     if (!(boxes.strides[d] == dense)) return std::nullopt;

@@ -89,7 +89,7 @@ std::optional<Replacements> loops_over(std::span<const Dim> dims,
 bool is_plain_pointwise(const KernelStep& step) {
   const auto* loops = std::get_if<LoopKernel>(&step.kernel.body);
   if (loops == nullptr || step.kernel.instances != 1 || !step.table.empty()) return false;
-  if (!loops->scratch.empty() || !loops->rows.empty() || loops->walked != 0) return false;
+  if (!loops->scratch.empty() || !loops->rows.empty() || loops->sequential != 0) return false;
   for (const Param& p : step.kernel.params) {
     if (p.role == ParamRole::inout || p.may_alias) return false;
   }

@@ -22,9 +22,9 @@ namespace inkle::schedule {
 [[nodiscard]] bool is_plain_pointwise(const KernelStep& step);
 
 // `step` is a gemm whose first store is of its result, and whose last buffer the result is; `next`
-// reads that, as `product_buffer`, and becomes part of `step`. With `is_only` nobody else needs the
-// result, and it is not stored. False, and nothing is changed, where `next` does other than compute
-// each element from the element of the product at the same place.
+// reads that, as `product_buffer`, and becomes part of `step`. With `is_only` the result has no
+// other reader, and it is not stored. False, and nothing is changed, unless `next` computes each
+// element from the element of the product at the same indices.
 bool join_epilogue(const KernelStep& next, loop::BufferId product_buffer, bool is_only,
                    KernelStep& step, sym::Context& context);
 

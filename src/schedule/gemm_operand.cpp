@@ -54,7 +54,7 @@ BufferId position(Made& made, const KernelStep& maker, BufferId load) {
   return found;
 }
 
-// Neighbours along a variable read one element, or neighbours.
+// Uniform or contiguous along a variable.
 bool is_row(Expr offset, Expr variable) {
   if (!sym::contains(offset, variable)) return true;
   const auto stride = sym::stride(offset, variable);

@@ -39,14 +39,14 @@ struct ComputedLeft {
 };
 
 // What `maker` stores in `operand`, the product's left one, whose element at each batch, row and
-// term has the offset g.a. Nothing where it is no pointwise work, or loads what is no neighbour
+// term has the offset g.a. Nothing where it is not pointwise, or has a load that is not contiguous
 // along a row.
 [[nodiscard]] std::optional<ComputedLeft> computed_left(const KernelStep& maker,
                                                         loop::BufferId operand, const GemmKernel& g,
                                                         sym::Context& context);
 
 // The same where a device copies what one load, of bf16, has for each element: that is row value 0,
-// and lies at `offset`. Nothing where not just one of its loads is such.
+// and lies at `offset`. Nothing unless exactly one of its loads is such.
 struct CopiedLeft {
   ComputedLeft computed;
   View copied;  // [batch, row, term]

@@ -1,4 +1,4 @@
-// Which matrix products the template of the CPU takes, and its blocks of registers and of tasks.
+// Which matrix products the CPU template takes, and its register blocks and task tiles.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ class PanelChoice {
 
   // Whether the sizes are the template's.
   [[nodiscard]] bool fits(const MatmulStep& m) const;
-  // Whether the types are, where the right operand is as it lies, and the left one is or is
+  // Whether the types are, where the right operand is read as stored, and the left one is, or is
   // computed.
   [[nodiscard]] bool multiplies(const MatmulStep& m, bool computes_left) const;
   // What is saved where each task computes its rows of the left operand, by this body, in parts of
@@ -28,7 +28,7 @@ class PanelChoice {
   // Whether the right operand may be computed as it is read: products of few rows; unless all is
   // the template's, where the wide matrix would not stay in the cache.
   [[nodiscard]] bool may_compute(const MatmulStep& m) const;
-  // Sets panel and group to the block of registers that computes the fewest sums; what they cost
+  // Sets panel and group to the register block that computes the fewest sums; what they cost
   // for each that is needed. With `whole` one whose panels are all full; 0 where there is none.
   double choose(GemmKernel& g, bool whole) const;
   // Rows and columns of a task, and its lanes.

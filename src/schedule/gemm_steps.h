@@ -15,7 +15,7 @@ namespace inkle::schedule {
 
 // The offset of a view's element, `batch` counting row-major over all but the last two.
 [[nodiscard]] Expr offset_in(const View& view, Expr batch, Expr row, Expr column);
-// The step that makes `operand` for step `reader` alone; nobody outside sees it.
+// The step that computes `operand` for step `reader` alone; it has no other reader.
 [[nodiscard]] std::optional<std::size_t> only_maker(const ScheduledProgram& scheduled,
                                                     loop::BufferId operand, std::size_t reader);
 [[nodiscard]] bool contains(const std::vector<loop::BufferId>& list, loop::BufferId b);
@@ -27,7 +27,7 @@ class GemmSteps {
 
  protected:
   void for_each_product(const std::function<void(std::size_t, const MatmulStep&)>& write);
-  // Takes out the steps that have become part of another, and puts the new ones in.
+  // Removes the steps that were fused into another, and inserts the new ones.
   void finish();
 
   [[nodiscard]] const loop::Buffer& buffer(loop::BufferId b) const {
@@ -36,24 +36,24 @@ class GemmSteps {
   [[nodiscard]] Param param(loop::BufferId b, ParamRole role) const;
   // Sizes, variables and the left operand.
   [[nodiscard]] GemmKernel problem_of(const MatmulStep& m, bool pairs) const;
-  // What the library would have done behind the product, and the store of the result; false: there
-  // is a post-op that it cannot write.
+  // Writes the library call's post-ops and the store of the result as epilogue; false: a post-op
+  // has no such form.
   bool write_epilogue(const MatmulStep& m, GemmKernel& g, KernelStep& step) const;
 
-  // The first step that reads the product, if what the product reads is still there by then.
+  // The first step that reads the product, if the product's operands are not overwritten before it.
   struct Reader {
     std::size_t step = 0;
-    bool is_only = false;  // nobody else needs the product
+    bool is_only = false;  // the product has no other reader
   };
   [[nodiscard]] std::optional<Reader> reader(std::size_t s, const MatmulStep& m,
                                              const std::vector<loop::BufferId>& read) const;
-  // Whether a step of them may write one of the buffers, or the memory of another's.
+  // Whether one of these steps may write one of the buffers, or memory that aliases one.
   [[nodiscard]] bool changes(const std::vector<loop::BufferId>& buffers, std::size_t first,
                              std::size_t last) const;
   bool join(const Reader& next, const MatmulStep& m, KernelStep& step) const;
-  // In place of the product, or of the kernel that is its epilogue now: of which step.
+  // Replaces the product, or the kernel that is its epilogue now; returns the index of the step.
   std::size_t place(std::size_t s, KernelStep step, const Reader* joined);
-  // What step `maker` computed is a part of step `at` now.
+  // Step `maker` is fused into step `at`.
   void absorb(std::size_t maker, std::size_t at);
 
   ScheduledProgram& scheduled_;

@@ -69,7 +69,7 @@ bool place(Group& group, Member& member, const Nest& nest, const LoopMatcher& ma
   };
   if (nest.kind == NestKind::reduction || nest.kind == NestKind::scan) {
     if (std::any_of(nest.dims.begin(), nest.dims.end(), is_open)) {
-      why_not = "the reduction has loops that the group has not";
+      why_not = "the group lacks loops of the reduction";
       return false;
     }
     if (reduced_image.empty()) {
@@ -104,7 +104,7 @@ bool place(Group& group, Member& member, const Nest& nest, const LoopMatcher& ma
   }
   // One kernel for both would run all points one after the other.
   if (group.open && group.outer.empty() && !open.empty()) {
-    why_not = "the group is single numbers";
+    why_not = "the group computes scalars";
     return false;
   }
   member.inner = open;
@@ -230,8 +230,8 @@ std::optional<Group> join_loops(const Group& group, const Nest& nest, sym::Conte
     why = "they share no element in the same iteration";
     return std::nullopt;
   }
-  if (group.walked != 0 && matcher.group_dims().size() != group.outer.size()) {
-    why = "it divides loops that are walked";
+  if (group.sequential != 0 && matcher.group_dims().size() != group.outer.size()) {
+    why = "it would split sequential loops";
     return std::nullopt;
   }
   Group joined = group;
@@ -267,7 +267,7 @@ std::optional<Group> join(const Group& group, const Nest& nest, const loop::Prog
   drop_unit_dims(joining, context);
   if (joining.kind == NestKind::pointwise) divide_loops(joining, group, context);
   std::optional<Group> joined = join_loops(group, joining, context, inverts, why);
-  if (joined || !inverts || group.walked != 0) return joined;
+  if (joined || !inverts || group.sequential != 0) return joined;
   Group divided = group;
   if (!divide_shared_loops(divided, joining, context)) return std::nullopt;
   joined = join_loops(divided, joining, context, inverts, why);
@@ -281,7 +281,7 @@ std::optional<Group> prepend(const Group& producer, const Group& group, std::str
   const auto is_plain = [](const Member& m) {
     return m.nest.kind == NestKind::pointwise && m.inner.empty();
   };
-  if (group.walked != 0 || producer.outer.size() != group.outer.size() ||
+  if (group.sequential != 0 || producer.outer.size() != group.outer.size() ||
       !std::all_of(producer.members.begin(), producer.members.end(), is_plain)) {
     why = "outer loops differ";
     return std::nullopt;
@@ -332,7 +332,8 @@ std::optional<Group> prepend(const Group& producer, const Group& group, std::str
 }
 
 std::optional<Group> merge(const Group& a, const Group& b) {
-  if (a.outer.size() != b.outer.size() || a.walked != 0 || b.walked != 0) return std::nullopt;
+  if (a.outer.size() != b.outer.size() || a.sequential != 0 || b.sequential != 0)
+    return std::nullopt;
   Map map;
   for (std::size_t d = 0; d < a.outer.size(); ++d) {
     if (!(a.outer[d].extent == b.outer[d].extent)) return std::nullopt;

@@ -19,18 +19,18 @@ namespace inkle::schedule {
 struct Member {
   loop::Nest nest;               // in terms of the group's variables
   std::vector<loop::Dim> inner;  // its loops inside an outer iteration
-  // A sum over the group's sequential loops at each point of `inner` (schedule/walk.h).
-  bool gathers = false;
+  // A sum over the group's sequential loops at each point of `inner` (schedule/sequential_rows.h).
+  bool accumulates = false;
 };
 
 struct Group {
   std::vector<loop::Dim> outer;
   // Only elementwise members so far: a later reduction may still take outer loops as its inner.
   bool open = true;
-  // A scatter whose points run at once: what they add to one element is added in any order.
+  // A scatter whose points run in parallel: additions to one element come in any order.
   bool unordered = false;
   // How many of the last outer loops are sequential (schedule/kernel.h).
-  std::size_t walked = 0;
+  std::size_t sequential = 0;
   // How many members have joined because a loop is reversed or split.
   std::size_t inversions = 0;
   std::vector<Member> members;
@@ -67,7 +67,8 @@ void rename(loop::Nest& nest, const std::vector<std::pair<sym::Expr, sym::Expr>>
 void drop_unit_dims(loop::Nest& nest, sym::Context& context);
 
 struct FuseOptions {
-  // Results of nests that join the kernel of their rows where they can (schedule/walk.h).
+  // Results of nests that join the kernel of their rows where they can
+  // (schedule/sequential_rows.h).
   std::vector<loop::BufferId> gathered;
   bool inverts = false;        // as join() has it
   bool deterministic = false;  // as in Options

@@ -23,14 +23,14 @@ using loop::Val;
 // the hardware prefetchers' reach; 256 instructions compile in a few milliseconds.
 constexpr std::int64_t kMaxLoads = 24;
 constexpr std::size_t kMaxInstructions = 256;
-// A producer with several consumers is computed again in each only if that is no dearer than
+// A producer with several consumers is recomputed in each only if that is no dearer than
 // reading its result back: at most this many operations, and loads of its own size.
 constexpr std::int64_t kCheapLoads = 1;
 constexpr std::int64_t kCheapOperations = 6;
 // Of a producer that is read under a condition only (a piece of a concatenation): computing it in
-// the lanes that drop it costs less than a trip through memory up to about this much.
+// masked lanes costs less than a round trip through memory up to about this many operations.
 constexpr std::int64_t kMaskedOperations = 24;
-// A part of the points that may be computed for nothing.
+// One in so many points may be computed without need, as padding.
 constexpr std::int64_t kPadding = 64;
 
 bool is_expensive(Opcode opcode) {
@@ -112,8 +112,8 @@ bool crosses_mutation(const Program& program, const Uses& uses, std::size_t prod
   return false;
 }
 
-// Indirect indices that are one number along the last dimension (the row of an embedding): looked
-// up once a row, whoever asks.
+// Indirect indices that are uniform along the last dimension (the row of an embedding): they are
+// loaded once a row.
 std::int64_t row_lookups(const Nest& nest) {
   if (nest.dims.empty()) return 0;
   const Expr last = nest.dims.back().variable;
@@ -188,7 +188,7 @@ class Inliner {
   }
 
   // The nest does no more than widen f16 or bf16, and several nests read that: each of them can
-  // read the narrow values as well, which are half as long.
+  // read the narrow values instead, at half the bytes.
   bool widens_for_several(std::size_t n) const {
     const Nest& nest = program_.nests[n];
     const std::vector<Instruction>& body = nest.body.instructions;
@@ -199,8 +199,8 @@ class Inliner {
            uses_.readers[nest.stores[0].buffer].size() > 1 && should_inline(n);
   }
 
-  // A vector that is converted, and a reader that adds it to what a contraction makes: the library
-  // adds a vector on its way if it finds one in memory.
+  // A vector that is converted, and a reader that adds it to a contraction's result: the library
+  // adds a bias in its epilogue if it is in memory.
   bool is_bias_of_contraction(std::size_t n, std::size_t reader) const {
     const Nest& from = program_.nests[n];
     return from.dims.size() == 1 && from.body.instructions.size() == 2 &&

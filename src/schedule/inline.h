@@ -15,7 +15,7 @@ namespace inkle::schedule {
 // `keep_roundings`: as in Options.
 void inline_pointwise(loop::Program& program, bool keep_roundings = false);
 
-// Drops nests whose results nobody reads (outputs, mutated inputs and calls to eager are kept).
+// Removes nests whose results are not read (outputs, mutated inputs and calls to eager are kept).
 void remove_dead_nests(loop::Program& program);
 
 // What one evaluation of a body costs.
@@ -26,7 +26,7 @@ struct BodyCost {
 };
 [[nodiscard]] BodyCost cost_of(const loop::Body& body);
 
-// Buffers that are written by more than one nest, or that are inputs and written at all.
+// Buffers that more than one nest writes, and inputs that any nest writes.
 [[nodiscard]] std::vector<bool> mutated_buffers(const loop::Program& program);
 
 }  // namespace inkle::schedule

@@ -15,7 +15,7 @@ using sym::Expr;
 
 namespace {
 
-// Whether the operation takes many instructions, as functions and divisions do.
+// Whether the operation takes many instructions, as math functions and divisions do.
 bool is_expensive(const Instruction& instruction) {
   switch (instruction.opcode) {
     case Opcode::div:
@@ -59,7 +59,7 @@ class Keeper {
     return numbers_.try_emplace(key, static_cast<int>(numbers_.size())).first->second;
   }
 
-  // Equal for equal expressions of equal indices from memory.
+  // Equal for equal expressions of equal loaded (indirect) indices.
   std::string index_key(Expr e) {
     std::vector<std::pair<Expr, Expr>> map;
     for (const Expr s : sym::symbols(e)) {
@@ -143,7 +143,7 @@ class Keeper {
   std::vector<int> keys_;
   std::vector<bool> varying_, expensive_, visited_;
   std::map<const sym::Node*, int> indirect_;
-  std::map<int, Expr> same_;  // by the key of an index from memory: the symbol that stands for it
+  std::map<int, Expr> same_;  // by the key of a loaded index: its indirect symbol
   std::map<const sym::Node*, bool> indirect_varying_;
 };
 

@@ -30,7 +30,7 @@ struct KeepPlan {
   std::vector<std::vector<Use>> known;  // by pass: values that an earlier pass has kept
 };
 
-// `loads_only`: nothing that was computed is kept.
+// `loads_only`: only loaded values are kept, no computed ones.
 [[nodiscard]] KeepPlan plan_kept(const std::vector<PreparedStage>& stages,
                                  const std::vector<RowPass>& passes, bool loads_only);
 

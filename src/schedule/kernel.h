@@ -46,7 +46,7 @@ struct Param {
 struct Scratch {
   DType dtype = DType::f32;
   Expr elements;
-  bool walks = false;  // live across the sequential loops
+  bool is_carried = false;  // live across the sequential loops
 };
 
 // In which order a reduction combines its terms. Where it is not `free` it depends on the reduced
@@ -114,7 +114,7 @@ struct LoopKernel {
   //
   // Such scratch is accessed only at the indices of the stage's own inner loops, so that the thread
   // of an index may keep it in registers.
-  std::size_t walked = 0;
+  std::size_t sequential = 0;
   std::vector<Stage> stages;
   std::vector<Scratch> scratch;
   std::vector<DType> rows;  // dtype of each row value
@@ -129,7 +129,7 @@ struct AttentionKernel {
   // Parameters: q, k, v, out, then mask, lse, statistics and seed if any. Of a gradient: q, k, v,
   // out, gradient of out, statistics, gradients of q, k and v, then mask and seed if any. Offsets
   // in that order. k, v and their gradients are addressed by the kv head; mask over (batch, head,
-  // row, column); lse over (batch, head, row), statistics too, two numbers at each.
+  // row, column); lse over (batch, head, row), statistics too, two values at each.
   std::vector<Expr> offsets;
   bool has_mask = false;
   DType mask_dtype = DType::boolean;
@@ -164,7 +164,7 @@ struct AttentionKernel {
 // A batch of matrix products by a template, with pointwise work on the sums. All is in terms
 // of the four variables, which the offsets of `a` and `b` are linear in.
 struct GemmKernel {
-  // On a GPU an operand is copied as it lies, in boxes (abi::TensorMap): its dimensions, the
+  // On a GPU an operand is copied unpacked, in boxes (abi::TensorMap): its dimensions, the
   // outermost first, the batch only where each has a matrix of its own.
   struct Boxes {
     std::vector<Expr> sizes, strides;
@@ -181,7 +181,7 @@ struct GemmKernel {
   // last column. The offset of a panel's first element: of batch and column. Without panels, that
   // of an element: of batch, column and term.
   Expr b;
-  std::int64_t panel = 0;  // columns of one; 0: as it lies
+  std::int64_t panel = 0;  // columns of one; 0: not packed
   // a and b are pairs of bf16, of two terms each: offsets, terms and panels count pairs.
   bool pairs = false;
   // Of pairs: multiplied in tile registers; panels then have whole tiles of 16 pairs, with zeros
@@ -226,7 +226,7 @@ struct BlockSchedule {
   // tile: a block has a square of so many iterations each way, which it transposes through shared
   // memory; 0: each thread one of `lanes`, in registers.
   std::int32_t side = 0;
-  // What is read was written just before, and no one needs it or the results soon.
+  // Inputs were written by the previous step; they and the results are not reused soon.
   bool recent = false;
   // What is read once is evicted from L2 after the rest.
   bool lasting = false;
@@ -235,8 +235,8 @@ struct BlockSchedule {
 
 // On a GPU: a last-block reduction, the second stage of a split reduction, over the same
 // parameters: the last block of a loop kernel to finish runs it. A parameter that the kernel writes
-// and its ending reads is `out`.
-struct Ending {
+// and its last-block reduction reads is `out`.
+struct LastBlock {
   struct Part {
     LoopKernel loops;
     BlockSchedule blocks;  // but for the number of threads, which is the kernel's
@@ -245,7 +245,7 @@ struct Ending {
   // By the last block of each strip of columns, which reads what blocks of that strip have written;
   // else all of it by the last block of all.
   bool by_strips = false;
-  // Nothing that the kernel writes is read: the blocks need only have read what they want.
+  // It reads nothing that the kernel writes: it only waits until the blocks have read their inputs.
   bool after_reads = false;
   // Parameters of which each block writes one element of 4 bytes, at its own index, and that are
   // all that is read: blocks publish them in the workspace and need not wait for their stores.
@@ -257,7 +257,7 @@ struct Ending {
 struct Beside {
   LoopKernel loops;
   BlockSchedule blocks;  // the number of threads is the kernel's
-  std::optional<Ending> ending;
+  std::optional<LastBlock> last_block;
 };
 
 struct Kernel {
@@ -265,7 +265,7 @@ struct Kernel {
   std::vector<Param> params;
   std::vector<Expr> sizes;  // size symbols passed at run time, in this order
   std::variant<LoopKernel, AttentionKernel, GemmKernel> body;
-  std::optional<Ending> ending;
+  std::optional<LastBlock> last_block;
   // The first blocks run the body, those after them the first of these, and so on.
   std::vector<Beside> beside;
   // A launch runs the kernel so many times, on buffers and sizes of its own each: a table.
@@ -273,8 +273,8 @@ struct Kernel {
   std::vector<std::string> sources;  // the user's lines, for reports only
 };
 
-// Every loop kernel of it: body, parts of endings, those beside; none where the body is no loop
-// kernel.
+// Every loop kernel of it: body, parts of last-block reductions, those beside; none where the body
+// is no loop kernel.
 void for_each_loops(Kernel& kernel, const std::function<void(LoopKernel&)>& f);
 void for_each_loops(const Kernel& kernel, const std::function<void(const LoopKernel&)>& f);
 
@@ -307,7 +307,7 @@ struct Schedule {
   // vector_outer: elements of the last outer loop given to one parallel iteration.
   std::int64_t block = 1024;
   // vector_outer with two outer loops or more: the blocks of the last loop count slower than the
-  // loop before it, so that iterations walk down a strip of columns. What is stored by rows and
+  // loop before it, so that iterations go down a strip of columns. What is stored by rows and
   // read by columns then visits each cache line of both once.
   bool strips = false;
   // Attention: rows of q and columns of k of a block. Matrix products: rows and columns of a task.
@@ -315,7 +315,7 @@ struct Schedule {
   std::int64_t column_block = 256;
   // Least parallel iterations worth a thread of their own.
   std::int64_t grain = 1;
-  // On a GPU; the others then say nothing.
+  // On a GPU; the other fields are then unused.
   std::optional<BlockSchedule> blocks;
   // On a GPU, of matrix products; of `blocks` then the threads count.
   std::optional<ProductSchedule> products;

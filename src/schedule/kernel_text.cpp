@@ -47,22 +47,22 @@ class Printer {
     } else {
       print(std::get<AttentionKernel>(kernel_.body));
     }
-    if (kernel_.ending) print(*kernel_.ending);
+    if (kernel_.last_block) print(*kernel_.last_block);
     for (const Beside& beside : kernel_.beside) {
       out_ += fmt::format("}} beside, {} {{\n", to_string(beside.blocks));
       print(beside.loops);
-      if (beside.ending) print(*beside.ending);
+      if (beside.last_block) print(*beside.last_block);
     }
     return out_ + "}\n";
   }
 
  private:
-  void print(const Ending& ending) {
-    for (const Ending::Part& part : ending.parts) {
-      out_ +=
-          fmt::format("}} then the last block{}{}, {} {{\n", ending.by_strips ? " of a strip" : "",
-                      ending.after_reads ? " to read" : "", to_string(part.blocks));
-      for (const std::uint32_t cell : ending.cells) out_ += fmt::format("  cell p{}\n", cell);
+  void print(const LastBlock& last_block) {
+    for (const LastBlock::Part& part : last_block.parts) {
+      out_ += fmt::format("}} then the last block{}{}, {} {{\n",
+                          last_block.by_strips ? " of a strip" : "",
+                          last_block.after_reads ? " to read" : "", to_string(part.blocks));
+      for (const std::uint32_t cell : last_block.cells) out_ += fmt::format("  cell p{}\n", cell);
       print(part.loops);
     }
   }
@@ -148,17 +148,17 @@ class Printer {
     for (std::size_t s = 0; s < kernel.scratch.size(); ++s) {
       const Scratch& scratch = kernel.scratch[s];
       out_ += fmt::format("{}scratch t{}: {}[{}]{}\n", indent, s, abi::name_of(scratch.dtype),
-                          text(scratch.elements), scratch.walks ? " walks" : "");
+                          text(scratch.elements), scratch.is_carried ? " carried" : "");
     }
     int next = 0;
     const std::span<const Dim> outer = kernel.outer;
-    loops(outer.first(outer.size() - kernel.walked), 'i', next, indent);
+    loops(outer.first(outer.size() - kernel.sequential), 'i', next, indent);
     print_stages(kernel, Phase::first, indent);
-    loops(outer.last(kernel.walked), 'i', next, indent, "walk");
+    loops(outer.last(kernel.sequential), 'i', next, indent, "sequential");
     print_stages(kernel, Phase::each, indent);
-    close(kernel.walked, indent);
+    close(kernel.sequential, indent);
     print_stages(kernel, Phase::last, indent);
-    close(kernel.outer.size() - kernel.walked, indent);
+    close(kernel.outer.size() - kernel.sequential, indent);
   }
 
   void print_stages(const LoopKernel& kernel, Phase phase, std::string& indent) {
@@ -389,17 +389,17 @@ namespace {
 
 template <class AnyKernel, class F>
 void visit_loops(AnyKernel& kernel, const F& f) {
-  const auto ends = [&](auto& ending) {
-    if (!ending) return;
-    for (auto& part : ending->parts) f(part.loops);
+  const auto ends = [&](auto& last_block) {
+    if (!last_block) return;
+    for (auto& part : last_block->parts) f(part.loops);
   };
   auto* body = std::get_if<LoopKernel>(&kernel.body);
   if (body == nullptr) return;
   f(*body);
-  ends(kernel.ending);
+  ends(kernel.last_block);
   for (auto& beside : kernel.beside) {
     f(beside.loops);
-    ends(beside.ending);
+    ends(beside.last_block);
   }
 }
 
@@ -420,14 +420,14 @@ Expr chunks_of(const LoopKernel& loops, const BlockSchedule& b, sym::Context& co
 
 Expr grid_extent(const LoopKernel& loops, const BlockSchedule& b, sym::Context& context) {
   Expr rest = context.constant(1);
-  const std::size_t count = loops.outer.size() - loops.walked;
+  const std::size_t count = loops.outer.size() - loops.sequential;
   const auto multiply = [&](std::size_t loops_taken) {
     for (std::size_t d = 0; d < loops_taken; ++d) rest = rest * loops.outer[d].extent;
   };
   switch (b.axis) {
     case BlockSchedule::Axis::inner:
       multiply(count);
-      if (loops.walked != 0) return rest;
+      if (loops.sequential != 0) return rest;
       if (b.chunk != 0) return rest * chunks_of(loops, b, context);
       return sym::ceildiv(rest, b.threads / b.team) * b.cluster;
     case BlockSchedule::Axis::outer: {
@@ -472,7 +472,7 @@ Expr parallel_extent(const Kernel& kernel, const Schedule& schedule, sym::Contex
   }
   const auto& loops = std::get<LoopKernel>(kernel.body);
   const auto& outer = loops.outer;
-  for (std::size_t d = 0; d + loops.walked < outer.size(); ++d) {
+  for (std::size_t d = 0; d + loops.sequential < outer.size(); ++d) {
     const bool blocked = schedule.vector_outer && d + 1 == outer.size();
     extent = extent * (blocked ? sym::ceildiv(outer[d].extent, schedule.block) : outer[d].extent);
   }

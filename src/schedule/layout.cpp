@@ -22,8 +22,8 @@ using loop::NestKind;
 using loop::Opcode;
 using loop::Program;
 
-// The order in which a load walks the nest's dimensions through memory, by the hints of its
-// strides; dimensions of size 1 stay in their place. nullopt unless it reads every point anew.
+// The order of the nest's dimensions by the strides of a load (hints), the largest first;
+// dimensions of size 1 stay in their position. nullopt unless every stride is positive.
 std::optional<Order> memory_order(const Program& program, const Nest& nest,
                                   const Instruction& load) {
   if (!program.buffers[load.buffer].strides) return std::nullopt;
@@ -70,7 +70,7 @@ Order pointwise_order(const Program& program, const Nest& nest) {
   return shared && do_agree ? *shared : row_major(rank);
 }
 
-// The buffers that a convolution reads, at once or through elementwise nests.
+// The buffers that a convolution reads, directly or through elementwise nests.
 std::vector<bool> images_of(const Program& program) {
   std::vector<bool> images(program.buffers.size(), false);
   for (std::size_t n = program.nests.size(); n-- > 0;) {
@@ -91,7 +91,7 @@ std::vector<bool> images_of(const Program& program) {
   return images;
 }
 
-// --- Operands of products that are joined of several dimensions ---------------------------------
+// --- GEMM operands with several dimensions in one loop ------------------------------------------
 
 std::vector<loop::Dim> all_dims(const Nest& nest) {
   std::vector<loop::Dim> dims = nest.dims;
@@ -99,15 +99,15 @@ std::vector<loop::Dim> all_dims(const Nest& nest) {
   return dims;
 }
 
-// What an index counts by: v / k and v / k % n step once in k iterations of v.
+// Iterations of v in one step of an index: v / k and v / k % n step once in k iterations.
 std::optional<std::int64_t> period_of(Expr index) {
   if (index.kind() == sym::Kind::mod) return period_of(index.operands()[0]);
   if (index.kind() == sym::Kind::floordiv) return sym::hint(index.operands()[1]);
   return 1;
 }
 
-// The order of a buffer's dimensions in which `access` is one matrix: those that one loop counts
-// through lie next to each other, the slowest first. `first` is the loop of the slower ones.
+// The order of a buffer's dimensions in which `access` is one matrix: those that one loop indexes
+// are neighbours, the slowest first. `first` is the loop of the outermost dimensions.
 std::optional<Order> joined_order(const Access& access, const std::vector<loop::Dim>& dims,
                                   std::size_t first) {
   struct Place {
@@ -123,7 +123,7 @@ std::optional<Order> joined_order(const Access& access, const std::vector<loop::
       if (loop) return std::nullopt;
       loop = l;
     }
-    if (access.indices[d].is_constant()) {  // one element: anywhere
+    if (access.indices[d].is_constant()) {  // one element: at any position
       places.push_back({0, std::numeric_limits<std::int64_t>::max(), d});
       continue;
     }
@@ -141,7 +141,7 @@ std::optional<Order> joined_order(const Access& access, const std::vector<loop::
 
 using Reader = std::pair<const Access*, std::vector<loop::Dim>>;
 
-// For each buffer, the products that read it.
+// For each buffer, the matrix products that read it.
 std::vector<std::vector<Reader>> products_of(const Program& program) {
   std::vector<std::vector<Reader>> readers(program.buffers.size());
   for (const Nest& nest : program.nests) {
@@ -154,12 +154,12 @@ std::vector<std::vector<Reader>> products_of(const Program& program) {
   return readers;
 }
 
-// An order of the buffer's dimensions in which more of the products that read it can do so in place
-// than in the order it has; the one that keeps the last dimension last where there are several.
+// Picks an order of the buffer's dimensions in which more GEMMs read it in place than now; of
+// several, one that keeps the last dimension last.
 void join_for_products(Program& program, BufferId b, const std::vector<Reader>& readers) {
   sym::Context& context = *program.context;
   const std::vector<Expr> sizes = program.buffers[b].sizes;
-  if (sizes.size() < 3) return;  // nothing is joined
+  if (sizes.size() < 3) return;  // no loop spans several dimensions
   const auto in_place = [&] {
     return std::count_if(readers.begin(), readers.end(), [&](const Reader& reader) {
       return strided_view(program, *reader.first, reader.second).has_value();

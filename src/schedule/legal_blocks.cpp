@@ -24,8 +24,8 @@ bool has_scan(const LoopKernel& loops) {
                              [](const Stage& s) { return s.kind == StageKind::scan; });
 }
 
-// Where the rows of a stage start, if that is known and no multiple of the lanes.
-bool is_at_odd_places(const Kernel& kernel, const Stage& stage, std::int32_t lanes) {
+// Whether a row of a stage starts at an offset that is known and no multiple of the lanes.
+bool is_unaligned(const Kernel& kernel, const Stage& stage, std::int32_t lanes) {
   const auto& body = stage.body.instructions;
   const auto is_indirect = [&](Expr symbol) {
     return std::ranges::any_of(body, [&](const Instruction& i) {
@@ -62,7 +62,7 @@ bool passes_memory(const std::vector<PreparedStage>& stages) {
   return false;
 }
 
-// Rows' values that stay in shared memory, or in a thread's own.
+// Scratch of rows is in shared memory, or in a thread's local memory.
 std::string scratch_objection(const LoopKernel& loops, const PreparedKernel& prepared,
                               const BlockSchedule& blocks) {
   const bool is_own = blocks.team == 1 && blocks.lanes == 1;
@@ -70,15 +70,15 @@ std::string scratch_objection(const LoopKernel& loops, const PreparedKernel& pre
   for (std::size_t s = 0; s < loops.scratch.size(); ++s) {
     if (!prepared.scratch_used[s]) continue;
     const auto elements = loops.scratch[s].elements.constant();
-    if (!elements) return "scratch of unknown size";
+    if (!elements) return "scratch needs a constant size";
     if (is_own && *elements > kThreadScratch) {
-      return fmt::format("scratch of {} elements a thread", *elements);
+      return fmt::format("scratch of {} elements a thread, at most {}", *elements, kThreadScratch);
     }
     if (is_own) continue;
-    if (blocks.cluster > 1) return "scratch of a cluster";
+    if (blocks.cluster > 1) return "a cluster cannot share scratch";
     shared += blocks.threads / blocks.team * *elements * abi::size_of(loops.scratch[s].dtype);
   }
-  return shared > kMostScratch ? fmt::format("{} bytes of scratch", shared) : "";
+  return shared > kMostScratch ? fmt::format("{} bytes of scratch in shared memory", shared) : "";
 }
 
 std::string rows_objection(const Kernel& kernel, const LoopKernel& loops,
@@ -98,14 +98,14 @@ std::string rows_objection(const Kernel& kernel, const LoopKernel& loops,
   const PreparedKernel prepared =
       prepare(kernel, loops, {.join_softmax = !blocks.keep, .join_rows = false}, context);
   if (blocks.cluster > 1 && passes_memory(prepared.stages)) {
-    return "stages of a cluster pass values through memory";
+    return "stages of a cluster pass values through global memory or scratch";
   }
   for (const PreparedStage& p : prepared.stages) {
     if (blocks.chunk == 0 || blocks.lanes == 1 || p.stage.inner.empty() ||
         sym::divides(blocks.lanes, p.stage.inner.front().extent)) {
       continue;
     }
-    if (is_at_odd_places(kernel, p.stage, blocks.lanes)) return "chunks of rows at odd places";
+    if (is_unaligned(kernel, p.stage, blocks.lanes)) return "chunks of unaligned rows";
   }
   return scratch_objection(loops, prepared, blocks);
 }
@@ -160,8 +160,8 @@ std::string objection(const Kernel& kernel, const BlockSchedule& blocks, sym::Co
       if (has_scan(loops) && blocks.team > 1) return "a scan by a team";
       return columns_scratch(kernel, loops, context) ? "scratch of columns" : "";
     case Axis::inner:
-      // Fusion made the parts of a walk for one schedule (walk.h).
-      return loops.walked != 0 ? "" : rows_objection(kernel, loops, blocks, context);
+      // Fusion split kernels with sequential rows for one schedule (sequential_rows.h).
+      return loops.sequential != 0 ? "" : rows_objection(kernel, loops, blocks, context);
     case Axis::tile:
       break;
   }

@@ -22,10 +22,10 @@ bool is_row_major(const View& view) {
 
 bool is_like(const View& a, const View& b) { return a.sizes == b.sizes && a.strides == b.strides; }
 
-// A bias, then one addition of a tensor like the result, then one activation; row-major all.
+// A bias, then one addition of a tensor like the result, then one activation; all row-major.
 bool is_residual_activation(const abi::GemmLibrary& library, const MatmulStep& step,
                             const Program& program) {
-  // A product over nothing is zeros, which the library does not make; others add to them.
+  // A GEMM with K = 0 is all zeros, which the library does not write: it cannot have an epilogue.
   const bool is_zero = step.a.sizes.back().is_constant(0);
   if (is_zero && (step.bias.has_value() || !step.epilogue.empty())) return false;
   const DType c = dtype_of(step.c, program);
@@ -41,7 +41,7 @@ bool is_residual_activation(const abi::GemmLibrary& library, const MatmulStep& s
       has_activation = true;
       continue;
     }
-    // Other strides would split the product into a batch.
+    // Other strides would split the GEMM into a batch.
     if (has_residual || !e.operand || dtype_of(*e.operand, program) != c ||
         !is_row_major(*e.operand) || !is_like(*e.operand, step.c)) {
       return false;

@@ -55,7 +55,7 @@ bool is_matrix(const View& view) {
     if (!view.strides[along].is_constant(1) && !length.is_constant(1)) return false;
     if (view.sizes[line].is_constant(1)) return true;
     if (!step.is_constant()) return true;
-    // Sizes that are symbols are at least 2, and what they are called with is near their hints.
+    // Symbolic sizes are at least 2, and those of calls are near their hints.
     const std::int64_t likely = std::max<std::int64_t>(sym::hint(length).value_or(0), 2);
     return *step.constant() >= length.constant().value_or(likely);
   };

@@ -10,7 +10,7 @@ using loop::Opcode;
 
 namespace {
 
-// Shorter rows that are no whole number of accesses are read element by element.
+// Shorter rows that are not divisible by the vector width are read element by element.
 constexpr std::int64_t kLeastRaggedRow = 512;
 
 }  // namespace
@@ -64,7 +64,7 @@ bool LoopFacts::has_odd_rows() const {
   if (!last.extent.is_constant() || *last.extent.constant() < kLeastRaggedRow) return false;
   const std::int64_t rows = extent_hint(loops_.outer) / *last.extent.constant();
   if (rows < 4 * std::int64_t{device_.parallelism}) return false;
-  // Whole accesses start at the same places in all buffers.
+  // Vector accesses start at the same indices in all buffers.
   Expr common;
   for (const WeightedOffset& access : offsets()) {
     if (!sym::contains(access.offset, last.variable)) continue;
@@ -127,7 +127,7 @@ std::int64_t LoopFacts::handed_over() const {
   std::int64_t bytes = 0;
   for (std::size_t s = 0; s < loops_.scratch.size(); ++s) {
     const Scratch& scratch = loops_.scratch[s];
-    if (!is_read[s] || scratch.walks || scratch.elements.is_constant(1)) continue;
+    if (!is_read[s] || scratch.is_carried || scratch.elements.is_constant(1)) continue;
     bytes += sym::hint(scratch.elements).value_or(4096) * abi::size_of(scratch.dtype);
   }
   return bytes;
@@ -180,7 +180,7 @@ bool LoopFacts::reads_again() const {
   const Stage* before = nullptr;
   for (const Stage& stage : loops_.stages) {
     if (stage.inner.empty()) continue;
-    // A maximum and the exponentials below it are found together.
+    // A maximum and the sum of exponentials below it share one pass (online softmax).
     const bool together = before != nullptr && before->kind == StageKind::reduction &&
                           before->reduce == loop::ReduceOp::max &&
                           stage.kind == StageKind::reduction &&

@@ -53,14 +53,14 @@ class LoopFacts {
   [[nodiscard]] std::int64_t row_loads() const;
   // The last stage stores whole rows.
   [[nodiscard]] bool stores_rows() const;
-  // One number a row, as of the parts of a reduction (reductions.cpp).
+  // One element a row, as of the parts of a reduction (reductions.cpp).
   [[nodiscard]] bool is_part() const;
   // Loads along the columns, in one pass or several.
   [[nodiscard]] std::int64_t streams() const;
 
  private:
   [[nodiscard]] bool is_read_in_place(const loop::Instruction& load, const Stage& reader) const;
-  // Whether the place of an extreme value is looked for among kept ones: of rows that a block keeps
+  // Whether an argmin or argmax searches its position among kept values: of rows that a block keeps
   // whole.
   [[nodiscard]] bool searches(const Stage& stage) const;
   [[nodiscard]] bool is_of_row(const loop::Instruction& load) const;

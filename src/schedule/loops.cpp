@@ -18,7 +18,7 @@ using loop::Instruction;
 using loop::Opcode;
 using Map = std::vector<std::pair<Expr, Expr>>;
 
-// Stages whose points have an order that means something.
+// Stages whose result depends on the order of their points.
 bool is_ordered(const Stage& stage) {
   if (stage.kind == StageKind::scan || stage.kind == StageKind::scatter) return true;
   return stage.kind == StageKind::reduction &&
@@ -55,7 +55,7 @@ void order(std::vector<Dim>& dims, const std::vector<WeightedOffset>& offsets) {
 }
 
 // Loops a, b become one if every expression's stride along a is its stride along b times B.
-bool walks_as_one(Expr e, const Dim& a, const Dim& b, sym::Context& context) {
+bool is_one_loop(Expr e, const Dim& a, const Dim& b, sym::Context& context) {
   const bool has_a = sym::contains(e, a.variable);
   const bool has_b = sym::contains(e, b.variable);
   if (!has_a && !has_b) return true;
@@ -73,8 +73,8 @@ void merge(std::vector<Dim>& dims, const std::vector<Stage*>& stages, sym::Conte
     const Dim b = dims[d + 1];
     bool mergeable = true;
     for (Stage* stage : stages) {
-      for_each_expression(
-          *stage, [&](Expr& e) { mergeable = mergeable && walks_as_one(e, a, b, context); });
+      for_each_expression(*stage,
+                          [&](Expr& e) { mergeable = mergeable && is_one_loop(e, a, b, context); });
     }
     if (!mergeable) {
       ++d;
@@ -93,7 +93,7 @@ void merge(std::vector<Dim>& dims, const std::vector<Stage*>& stages, sym::Conte
   }
 }
 
-// Loops of one iteration that no index knows go; the order of the others stays.
+// Removes loops of one iteration that no index uses; the order of the others stays.
 void drop_unit_loops(Stage& stage) {
   std::erase_if(stage.inner, [&](const Dim& dim) {
     bool is_used = !dim.extent.is_constant(1);
@@ -123,8 +123,8 @@ double iteration_cost(const LoopKernel& kernel) {
   return std::max(cost, 0.05);
 }
 
-// An outer loop but the last along which something is read with unit stride that the last loop, of
-// unit stride for the rest, reads in jumps: the two want tiles. The weightiest, if any.
+// An outer loop but the last along which an access has unit stride, where the same access along the
+// last loop is strided: the two loops are tiled. The one with most points, if any.
 std::optional<std::size_t> transposed_loop(const LoopKernel& loops,
                                            const std::vector<WeightedOffset>& offsets) {
   const Expr last = loops.outer.back().variable;
@@ -152,16 +152,16 @@ void order_and_merge_loops(LoopKernel& kernel, sym::Context& context) {
   const auto offsets = all_offsets(kernel, ~std::size_t{0});
   std::vector<Stage*> all;
   for (Stage& stage : kernel.stages) all.push_back(&stage);
-  // Walked loops stay inside of the others.
-  const auto walked_from = kernel.outer.end() - static_cast<std::ptrdiff_t>(kernel.walked);
-  std::vector<Dim> walked(walked_from, kernel.outer.end());
-  kernel.outer.erase(walked_from, kernel.outer.end());
-  for (std::vector<Dim>* dims : {&kernel.outer, &walked}) {
+  // Sequential loops stay inside of the others.
+  const auto first_sequential = kernel.outer.end() - static_cast<std::ptrdiff_t>(kernel.sequential);
+  std::vector<Dim> sequential(first_sequential, kernel.outer.end());
+  kernel.outer.erase(first_sequential, kernel.outer.end());
+  for (std::vector<Dim>* dims : {&kernel.outer, &sequential}) {
     order(*dims, offsets);
     merge(*dims, all, context);
   }
-  kernel.walked = walked.size();
-  kernel.outer.insert(kernel.outer.end(), walked.begin(), walked.end());
+  kernel.sequential = sequential.size();
+  kernel.outer.insert(kernel.outer.end(), sequential.begin(), sequential.end());
   for (Stage& stage : kernel.stages) {
     if (stage.association != Association::free) {
       drop_unit_loops(stage);
@@ -184,10 +184,10 @@ Schedule choose_schedule(Kernel& kernel, const abi::Target& device, sym::Context
     if (loops.outer.empty())
       loops.outer.push_back({context.index(context.constant(1)), context.constant(1)});
     schedule.vector_outer = true;
-  } else if (!loops.outer.empty() && loops.walked == 0 && !has_rows(loops)) {
+  } else if (!loops.outer.empty() && loops.sequential == 0 && !has_rows(loops)) {
     double inner_score = 0;
     for (const Stage& stage : loops.stages) {
-      // A scatter's points run one by one, so that only outer loops make vectors.
+      // A scatter's points run in order, so that only outer loops are vectorised.
       if (stage.inner.empty() || stage.kind == StageKind::scatter) continue;
       inner_score += density(offsets_of(stage, kernel.params.size()), stage.inner.back().variable);
     }
@@ -213,11 +213,11 @@ Schedule choose_schedule(Kernel& kernel, const abi::Target& device, sym::Context
   }
   double cost = iteration_cost(loops);
   const std::span<const Dim> outer = loops.outer;
-  cost *= static_cast<double>(extent_hint(outer.last(loops.walked)));
+  cost *= static_cast<double>(extent_hint(outer.last(loops.sequential)));
   if (schedule.vector_outer) {
     const std::int64_t last = sym::hint(loops.outer.back().extent).value_or(4096);
-    // With loops inside: as many columns as a few vectors, so that every visit of a row uses whole
-    // cache lines.
+    // With inner loops: as many columns as a few vectors have, so that each access to a row uses
+    // whole cache lines.
     std::int64_t block = has_inner ? std::int64_t{4} * schedule.lanes : device.loops.elementwise;
     if (!has_inner && last < block) block = std::max<std::int64_t>(last, schedule.lanes);
     const auto transposed = has_inner ? std::nullopt : transposed_loop(loops, offsets);

@@ -17,7 +17,7 @@ using sym::Expr;
 
 namespace {
 
-// e as a mixed-radix number over `dims`: e = ((x1 * E2) + x2) * E3 + ..., x1 first. Nothing if e is
+// e as a mixed-radix number over `dims`: e = ((x1 * E2) + x2) * E3 + ..., x1 first. nullopt if e is
 // not of that form or leaves a remainder.
 std::optional<std::vector<Dim>> mixed_radix(Expr e, const std::vector<Dim>& dims,
                                             sym::Context& context) {
@@ -132,7 +132,7 @@ LoopMatcher::LoopMatcher(const Group& group, const Nest& nest, sym::Context& con
       nest_dims_(nest.dims),
       reduced_from_(nest.dims.size()),
       inverts_(inverts),
-      group_may_invert_(group.walked == 0) {
+      group_may_invert_(group.sequential == 0) {
   nest_dims_.insert(nest_dims_.end(), nest.reduced.begin(), nest.reduced.end());
 }
 
@@ -219,7 +219,7 @@ bool LoopMatcher::invert_group_of(std::size_t first) {
       if (m >= first) {
         expression = sym::substitute(expression, renamed);
       } else if (sym::contains(expression, dim.variable)) {
-        // Whose loop would run against the order that it must keep, or is one digit of several.
+        // Its loop would run against an order that it must keep, or it is one digit of several.
         return false;
       }
     }
@@ -332,8 +332,8 @@ bool match_dependencies(LoopMatcher& matcher, const Group& group, const Nest& ne
 }
 
 // Without a dependency: the same element of the same input, read by both.
-// Pairs the group loops of `theirs` with open loops of `ours` that step by as much and run as long:
-// rows of a group that both read in pieces.
+// Pairs the group loops of `theirs` with open loops of `ours` of equal stride and extent: both read
+// pieces of the same rows.
 bool match_steps(LoopMatcher& matcher, const Group& group, Expr theirs, Expr ours) {
   bool found = false;
   for (const Dim& dim : group.outer) {

@@ -12,10 +12,10 @@
 #include "schedule/cache_hints.h"
 #include "schedule/choose_columns.h"
 #include "schedule/combine.h"
-#include "schedule/endings.h"
 #include "schedule/gemm.h"
 #include "schedule/inline.h"
 #include "schedule/integers.h"
+#include "schedule/last_block.h"
 #include "schedule/layout.h"
 #include "schedule/numbers.h"
 #include "schedule/numerics.h"
@@ -23,10 +23,10 @@
 #include "schedule/reuse_operands.h"
 #include "schedule/rewrite.h"
 #include "schedule/scalars.h"
+#include "schedule/sequential_rows.h"
 #include "schedule/side_by_side.h"
 #include "schedule/steps.h"
 #include "schedule/verify.h"
-#include "schedule/walk.h"
 
 namespace inkle::schedule {
 namespace {
@@ -51,7 +51,7 @@ bool short_sums(const Options& o) {
 }
 bool inference(const Options& o) { return !o.training; }
 bool free_order(const Options& o) { return !fixes_order(o); }
-// Where launches cost, a kernel of two nests may be in no table that one of them would be in.
+// Where launches cost, fusing two nests may keep one of them out of a table of instances.
 bool inverted_loops(const Options& o) { return free_order(o) && !o.target.launches_cost; }
 bool fast_numerics(const Options& o) { return o.numerics == abi::Numerics::fast; }
 bool launches(const Options& o) { return o.target.launches_cost; }
@@ -69,7 +69,7 @@ const abi::Libraries& libraries(const State& s) { return s.options.target.librar
 
 void make_contractions(State& s) { s.contractions = build_contractions(program(s), libraries(s)); }
 
-// Products of one row that the template has.
+// GEMMs of one row that the template supports.
 OneRow one_row(const Options& o) {
   OneRow stay{.f32 = fixes_order(o), .weights = {}};
   if (fixes_order(o) || o.training || o.target.has_blocks || !needs::gemm_template(o)) return stay;
@@ -80,7 +80,7 @@ OneRow one_row(const Options& o) {
   return stay;
 }
 
-void cut_columns_of(State& s);
+void split_columns_of(State& s);
 
 void fuse_groups(State& s) {
   s.groups = fuse(program(s), s.options.target,
@@ -102,8 +102,8 @@ void count_bytes_of_steps(State& s) {
   for (Step& step : s.scheduled.steps) count_step_bytes(step, program(s));
 }
 
-// From build_contractions on, the nest of a library call only holds its place in the order: it
-// stores as the last nest of its epilogue does, with that nest's variables. Here are the others.
+// From build_contractions on, the nest of a library call is only a placeholder in the order: it
+// stores as the last nest of its epilogue does, with that nest's variables. Adds the other writes.
 Program nests_of(const State& state) {
   Program nests = state.scheduled.program;
   std::erase_if(nests.nests, [&](const loop::Nest& nest) {
@@ -113,7 +113,7 @@ Program nests_of(const State& state) {
 }
 
 void check(const State& state) {
-  if (!state.found.empty()) return;  // whose steps are missing
+  if (!state.found.empty()) return;  // findings leave steps out
   if (state.has_steps) {
     verify(state.scheduled);
   } else {
@@ -129,15 +129,15 @@ constexpr NestPass kPasses[] = {
     {"fix_associations", [](State& s) { s.associations = associations_of(program(s)); },
      fixes_order, kRequired, "sums get an order that does not depend on the batch"},
     {"widen_products", [](State& s) { widen_products(program(s)); }, fixes_order, kRequired,
-     "products of f16 and bf16 become ones of f32, for the template"},
+     "matrix products of f16 and bf16 become f32, for the template"},
     {"drop_dead_values", [](State& s) { drop_dead_values(program(s)); }, nullptr, false,
-     "values that no result needs go, and with them the reads of buffers"},
+     "values that no result needs are removed, and with them loads"},
     {"remove_dead_nests", [](State& s) { remove_dead_nests(program(s)); }, nullptr, false,
-     "nests whose results nobody reads go"},
+     "nests whose results are unused are removed"},
     {"widen_convolutions", [](State& s) { widen_convolutions(program(s), libraries(s).convolution); },
-     nullptr, false, "convolutions of f16 and bf16 that the library has in f32 alone become such ones"},
+     nullptr, false, "convolutions of f16 and bf16 become f32 where the library has f32 alone"},
     {"gather_points", [](State& s) { gather_points(program(s), kWidestVector); }, needs::one_dnn,
-     kRequired, "what a gradient of weights of 1x1 reads by steps is copied together"},
+     kRequired, "strided inputs of a weight gradient of 1x1 are copied to a dense tensor"},
     {"patch_convolutions",
      [](State& s) { convolutions_of_patches(program(s), libraries(s).convolution.least_channels); },
      needs::padded_channels, false,
@@ -151,8 +151,8 @@ constexpr NestPass kPasses[] = {
      "variables of loops of one iteration become 0 in every index"},
     {"share_reductions", [](State& s) { share_reductions(program(s)); }, nullptr, false,
      "equal reductions are computed once"},
-    {"pad_products", [](State& s) { pad_products(program(s), libraries(s).gemm); }, needs::padded_rows, false,
-     "rows not divisible by an access, of operands of matrix products, get zeros behind them"},
+    {"pad_gemms", [](State& s) { pad_gemms(program(s), libraries(s).gemm); }, needs::padded_rows, false,
+     "operand rows of GEMMs not divisible by the vector width are padded with zeros"},
     {"inline_pointwise",
      [](State& s) { inline_pointwise(program(s), libraries(s).keep_roundings); }, nullptr, false,
      "cheap pointwise producers move into their consumers"},
@@ -160,23 +160,23 @@ constexpr NestPass kPasses[] = {
      [](State& s) { choose_layouts(program(s), libraries(s).convolution); }, nullptr,
      kRequired, "strides for buffers that have none"},
     {"pad_channels", [](State& s) { pad_channels(program(s), libraries(s).convolution.least_channels); },
-     needs::padded_channels, false, "images with few channels get more of them, of zeros"},
+     needs::padded_channels, false, "images with few channels are padded with channels of zeros"},
     {"settle_operands", [](State& s) { settle_operands(program(s), libraries(s)); },
      nullptr, kRequired, "operands of contractions are read in place or copied"},
     {"contractions_to_loops", [](State& s) { contractions_to_loops(program(s), libraries(s), one_row(s.options), s.found); },
      nullptr, kRequired, "contractions that the library does not run become loops"},
     {"fix_contractions", [](State& s) { add_contractions(program(s), s.associations); },
-     fixes_order, kRequired, "sums of products get an order, too"},
+     fixes_order, kRequired, "contractions get a fixed order, too"},
     {"fold_channel_factors", [](State& s) { fold_channel_factors(program(s)); },
      needs::inference, false, "factors of a convolution's channels move into its weights"},
     {"build_contractions", make_contractions, nullptr, kRequired,
      "contractions become library calls, pointwise work after them their post-ops"},
     {"remove_fused_nests", [](State& s) { remove_dead_nests(program(s)); }, nullptr, false,
-     "nests that only library calls have read go"},
+     "nests that only fused library calls have read are removed"},
     {"unfold_reshapes", [](State& s) { unfold_reshapes(program(s), s.options.target.loops.part_sums); },
      needs::free_order, false,
      "reductions that read reshaped tensors run along the loops of the tensors"},
-    {"cut_columns", cut_columns_of, needs::free_order, false,
+    {"split_columns", split_columns_of, needs::free_order, false,
      "sums over columns of rows that are reduced too are split in parts"},
     {"split_long_reductions",
      [](State& s) { split_long_reductions(program(s), s.options.target, s.column_parts); },
@@ -189,7 +189,7 @@ constexpr NestPass kPasses[] = {
      "groups become kernels with their schedules, and steps in order"},
     {"move_scalars", [](State& s) { move_scalars(s.scheduled.steps, program(s)); },
      needs::launches, false, "scalars that one other kernel reads are computed there again"},
-    {"join_endings", [](State& s) { join_endings(s.scheduled.steps, program(s), s.options.target); },
+    {"fuse_last_blocks", [](State& s) { fuse_last_blocks(s.scheduled.steps, program(s), s.options.target); },
      needs::launches, false, "the second stage of a split reduction joins the first launch"},
     {"write_gemms",
      [](State& s) {
@@ -197,7 +197,7 @@ constexpr NestPass kPasses[] = {
      },
      needs::gemm_template, false, "matrix products become kernels of a template"},
     {"drop_roundings", [](State& s) { drop_roundings(s.scheduled.steps); }, needs::fast_numerics,
-     false, "roundings to f16 and bf16 between ops of one loop go"},
+     false, "roundings to f16 and bf16 between ops of one loop are removed"},
     {"count_step_bytes", count_bytes_of_steps, nullptr, kRequired, "what each step moves"},
     {"mark_prepared", [](State& s) { mark_prepared(s.scheduled, s.options.training); }, nullptr,
      false, "steps that depend on parameters alone run once"},
@@ -213,7 +213,7 @@ constexpr NestPass kPasses[] = {
     {"count_bytes", [](State& s) { count_bytes(s.scheduled); }, nullptr, kRequired,
      "what a call moves, and the least that it could"},
     {"reuse_operands", [](State& s) { reuse_operands(s.scheduled, s.options.target); }, nullptr,
-     false, "results take the memory of operands that die where they are made"},
+     false, "results reuse the memory of operands whose last use makes them"},
     {"place_side_by_side",
      [](State& s) { place_side_by_side(s.scheduled, s.options.target); }, needs::launches, false,
      "small kernels that do not wait for each other share a launch"},
@@ -222,7 +222,7 @@ constexpr NestPass kPasses[] = {
 };
 // clang-format on
 
-// What the passes after cut_columns make of a program some of whose sums it has split.
+// Runs the passes after split_columns on a program some of whose sums are split.
 std::optional<ScheduledProgram> finish_schedule(const State& s, Program program,
                                                 std::vector<loop::BufferId> column_parts) {
   UnsupportedNodes found;
@@ -232,7 +232,7 @@ std::optional<ScheduledProgram> finish_schedule(const State& s, Program program,
              .contractions = s.contractions,
              .column_parts = std::move(column_parts),
              .found = found};
-  const auto* pass = find_nest_pass("cut_columns");
+  const auto* pass = find_nest_pass("split_columns");
   while (++pass != std::end(kPasses)) {
     if (pass->needs == nullptr || pass->needs(s.options)) pass->function(rest);
   }
@@ -240,9 +240,10 @@ std::optional<ScheduledProgram> finish_schedule(const State& s, Program program,
   return std::move(rest.scheduled);
 }
 
-void cut_columns_of(State& s) {
+void split_columns_of(State& s) {
   if (s.options.training) {
-    s.column_parts = cut_columns(program(s), s.options.target, column_families(program(s), false));
+    s.column_parts =
+        split_columns(program(s), s.options.target, column_families(program(s), false));
   } else {
     s.column_parts = choose_columns(program(s), s.options.target,
                                     [&](Program cut, std::vector<loop::BufferId> parts) {
@@ -251,7 +252,7 @@ void cut_columns_of(State& s) {
   }
 }
 
-// Library calls stand behind the nests.
+// Library calls come after the nests.
 std::string text_of(const State& state) {
   if (state.has_steps) return to_string(state.scheduled);
   std::string text = loop::to_string(nests_of(state));
@@ -268,7 +269,7 @@ void check_skip(const NestPassOptions& run) {
 }
 
 void negate_constant(State& state) {
-  if (state.has_steps) user_error("nest passes behind build_steps cannot be made to miscompile");
+  if (state.has_steps) user_error("nest passes after build_steps cannot be made to miscompile");
   for (loop::Nest& nest : program(state).nests) {
     for (loop::Instruction& i : nest.body.instructions) {
       if (i.opcode != loop::Opcode::constant || !abi::is_float(i.dtype) || i.real == 0) continue;

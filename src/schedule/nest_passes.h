@@ -22,7 +22,7 @@ struct Scheduling {
   ScheduledProgram scheduled;
   Associations associations;                 // of reductions, until build_steps
   ContractionSteps contractions;             // between build_contractions and build_steps
-  std::vector<loop::BufferId> column_parts;  // results of sums that cut_columns has split
+  std::vector<loop::BufferId> column_parts;  // results of sums that split_columns has split
   bool inverts_loops = false;                // FuseOptions::inverts
   std::vector<Group> groups;                 // between fuse and build_steps
   bool has_steps = false;

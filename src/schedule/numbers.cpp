@@ -14,7 +14,7 @@ using loop::Opcode;
 
 constexpr std::int64_t kUnit = std::int64_t{1} << 32;
 
-// The part of the constant term that counts whole units.
+// The part of the constant term that is a multiple of kUnit: the number of a random stream.
 std::int64_t number_in(Expr e) {
   std::optional<std::int64_t> constant = e.constant();
   if (e.kind() == sym::Kind::add) constant = e.operands().back().constant();

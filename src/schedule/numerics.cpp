@@ -12,7 +12,7 @@ using loop::NestKind;
 using loop::Program;
 using loop::ReduceOp;
 
-// Whether the order of the terms shows in the result; that of two zeros does in an extreme.
+// Whether the result depends on the order of the terms; a min or max does for +0 and -0.
 bool has_order(const Nest& nest) {
   if (nest.kind != NestKind::reduction || nest.stores.empty()) return false;
   if (!abi::is_float(nest.accumulator)) return false;
@@ -33,7 +33,7 @@ bool has_order(const Nest& nest) {
   return false;
 }
 
-// The loops around the reduced ones say nothing: one of them may be the batch.
+// The loops around the reduced ones must not matter: one of them may be the batch.
 Association association_of(const Nest& nest) {
   const auto last = std::find_if(nest.reduced.rbegin(), nest.reduced.rend(),
                                  [](const loop::Dim& dim) { return !dim.extent.is_constant(1); });
@@ -47,7 +47,7 @@ Association association_of(const Nest& nest) {
   return Association::rows;
 }
 
-// Whether threads of a GPU may share the terms of one of its sums.
+// Whether GPU threads may share the terms of one of its sums.
 bool is_float_sum(const Stage& stage) {
   const bool adds = stage.reduce == ReduceOp::sum || stage.reduce == ReduceOp::prod ||
                     stage.reduce == ReduceOp::welford || stage.reduce == ReduceOp::online_softmax;
@@ -55,7 +55,7 @@ bool is_float_sum(const Stage& stage) {
   return combines && adds && abi::is_float(stage.accumulator);
 }
 
-// Whether threads of a GPU may add to one element of floats.
+// Whether GPU threads may add to one float element with atomics.
 bool adds_to_floats(const Kernel& kernel, const Stage& stage) {
   return std::any_of(stage.stores.begin(), stage.stores.end(), [&](const StageStore& store) {
     return store.mode == loop::StoreMode::atomic_add && store.target < kernel.params.size() &&
@@ -68,17 +68,17 @@ std::string why_not_invariant(const Kernel& kernel) {
   if (loops == nullptr) return {};
   const std::vector<Stage>& stages = loops->stages;
   if (std::any_of(stages.begin(), stages.end(), is_float_sum)) {
-    return "how many threads of a GPU share a sum depends on how many sums there are";
+    return "the number of GPU threads that share a sum depends on how many sums there are";
   }
   const bool adds = std::any_of(stages.begin(), stages.end(),
                                 [&](const Stage& stage) { return adds_to_floats(kernel, stage); });
-  return adds ? "threads of a GPU add to an element in any order" : "";
+  return adds ? "GPU threads add to an element in any order" : "";
 }
 
 std::string why_not_invariant(const Step& step, bool in_blocks) {
   if (std::holds_alternative<MatmulStep>(step.action)) {
     return in_blocks ? "the library's matrix products have an order of their own for each size"
-                     : "a matrix product that the template does not take";
+                     : "the GEMM template does not support this matrix product";
   }
   if (std::holds_alternative<ConvolutionStep>(step.action)) {
     return "the library's convolutions may have an order of their own for each size";

@@ -71,7 +71,7 @@ class OperandSettler {
   }
 
   // Copies that only take a part of another buffer, with the strides that the part has there, need
-  // not be made (q, k and v of one product).
+  // not be made (q, k and v of one fused projection).
   void settle_call(loop::EagerCall& call) const {
     if (!libraries_.eager_takes_parts) return;
     for (std::size_t n = 0; n < call.arguments.size(); ++n) {
@@ -87,9 +87,9 @@ class OperandSettler {
     }
   }
 
-  // Libraries write products with unit stride along columns and images channels last (gradients of
-  // weights as they are wanted): where the
-  // result must lie in another way, they write a temporary, and the nest given back copies it.
+  // Libraries write GEMM results with unit stride along columns and images channels last (weight
+  // gradients in any layout). For a result of another layout they write a temporary, which the
+  // returned nest copies.
   std::optional<Nest> settle_result(Nest& nest) {
     if (nest.kind != NestKind::matmul && nest.kind != NestKind::convolution) return std::nullopt;
     const auto* convolution = std::get_if<loop::Convolution>(&nest.detail);
@@ -127,7 +127,7 @@ class OperandSettler {
     return copy;
   }
 
-  // The nest that makes `buffer` by copying, element by element, from another place.
+  // The nest that makes `buffer` as an elementwise copy of another buffer.
   const Nest* copy_that_makes(BufferId buffer) const {
     if (producer_[buffer] < 0 || mutated_[buffer]) return nullptr;
     const Nest& nest = program_.nests[static_cast<std::size_t>(producer_[buffer])];
@@ -155,15 +155,15 @@ class OperandSettler {
     return original;
   }
 
-  // Libraries take no strides below 0, as reversed rows have.
+  // Libraries do not support negative strides, as reversed rows have.
   static bool is_reversed(const View& view) {
     return std::ranges::any_of(view.strides,
                                [](Expr stride) { return sym::hint(stride).value_or(0) < 0; });
   }
 
-  // Whether steps of one loop meet elements that steps of another do, as in the windows of a row:
-  // libraries take no such matrices. Of symbolic sizes their hints decide: where they mislead, the
-  // library refuses the call.
+  // Whether iterations of two loops access the same elements, as overlapping windows of a row do:
+  // libraries do not support such matrices. Symbolic sizes count by their hints; where those are
+  // wrong, the library refuses the call.
   static bool overlaps(const View& view) {
     std::vector<std::pair<std::int64_t, std::int64_t>> steps;
     for (std::size_t d = 0; d < view.sizes.size(); ++d) {
@@ -177,8 +177,8 @@ class OperandSettler {
     return false;
   }
 
-  // Whether an operand can be read where it lies. From `matrix` on, one of the two loops must move
-  // it element by element, if any moves it at all.
+  // Whether an operand can be read in place. Of the two loops from `matrix` on, one must have unit
+  // stride, if any has a stride but 0.
   bool is_readable(const Access& access, const std::vector<loop::Dim>& dims,
                    std::optional<std::size_t> matrix) const {
     const auto view = strided_view(program_, access, dims);
@@ -206,7 +206,7 @@ class OperandSettler {
     copy_operand(access, dims, libraries_.gemm.needs_matrices && matrix ? *matrix : dims.size());
   }
 
-  // access := a row-major copy over those dims that it depends on, and all from `whole` on.
+  // access := a row-major copy over the dims that it depends on, and all dims from `whole` on.
   void copy_operand(Access& access, const std::vector<loop::Dim>& dims, std::size_t whole) {
     sym::Context& context = *program_.context;
     Nest copy;
@@ -255,8 +255,8 @@ class OperandSettler {
     return grouped;
   }
 
-  // Heads of k and v that were repeated for groups of q's heads need not be: attention reads the
-  // same one for a whole group.
+  // Removes repeats of the heads of k and v (grouped-query attention): attention reads one kv head
+  // for a whole group of q heads.
   void find_groups(loop::Attention& attention) const {
     const Expr head = attention.variables[1];
     const auto heads = attention.kv_heads.constant();
@@ -301,7 +301,7 @@ class OperandSettler {
     return libraries_.convolution.keeps_order.has(image.dtype);
   }
 
-  // Whether an image lies as convolutions read and make them.
+  // Whether an image has the layout that convolutions read and write.
   bool is_settled(const Buffer& image) const {
     sym::Context& context = *program_.context;
     if (keeps_order(image)) return dense_order(image, context).has_value();

@@ -1,4 +1,4 @@
-// Images of a few channels get more of them, zeros, for the sake of the library.
+// Pads images of few channels with channels of zeros, for the fast algorithms of the library.
 #include <algorithm>
 #include <optional>
 
@@ -35,7 +35,7 @@ class ChannelPadder {
   }
 
  private:
-  // Gives back what takes a gradient of weights from those of more channels.
+  // Returns the nest that takes a weight gradient from the one of the padded channels.
   std::optional<Nest> pad(Nest& nest, std::vector<Nest>& before) {
     auto& c = std::get<loop::Convolution>(nest.detail);
     const auto given = program_.buffers[c.x].sizes[1].constant();
@@ -53,7 +53,7 @@ class ChannelPadder {
     return std::nullopt;
   }
 
-  // The nest makes the gradient for all channels; what it made before is copied from that.
+  // The nest computes the gradient of all channels; the given channels are copied from it.
   Nest given_channels(Nest& nest) {
     sym::Context& context = *program_.context;
     loop::Store& store = nest.stores.front();
@@ -74,7 +74,7 @@ class ChannelPadder {
     return copy;
   }
 
-  // A buffer like `from` with more channels, which lie last.
+  // A buffer like `from` with more channels, channels last.
   Buffer of_channels(BufferId from) const {
     sym::Context& context = *program_.context;
     const Buffer& given = program_.buffers[from];

@@ -1,4 +1,4 @@
-// Convolutions whose windows do not overlap are products of patches with the weights.
+// Convolutions whose windows do not overlap become GEMMs of patches with the weights (im2col).
 #include <algorithm>
 #include <array>
 
@@ -67,7 +67,7 @@ class PatchWriter {
     return nest;
   }
 
-  // Places in a patch. What lies together in the image lies together in a patch.
+  // Indices in a patch. Neighbours in the image are neighbours in a patch.
   struct Patch {
     std::int64_t channels = 0, height = 0, width = 0;
     bool channels_last = false;
@@ -95,7 +95,7 @@ class PatchWriter {
             strides && (*strides)[1].is_constant(1)};
   }
 
-  // The image as [image, row, column, place in the patch].
+  // The image as [image, row, column, index in the patch].
   BufferId write_patches(const Nest& convolution, const Patch& patch, Expr rows, Expr columns,
                          std::vector<Nest>& result) {
     const auto& c = std::get<loop::Convolution>(convolution.detail);
@@ -118,7 +118,7 @@ class PatchWriter {
     return made;
   }
 
-  // dw[o, k] = sum over the places of y of dy[o, place] * patches[place, k].
+  // dw[o, k] = sum over the pixels of y of dy[o, pixel] * patches[pixel, k].
   void rewrite_gradient(const Nest& convolution, std::vector<Nest>& result) {
     const auto c = std::get<loop::Convolution>(convolution.detail);
     sym::Context& context = *program_.context;

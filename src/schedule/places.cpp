@@ -107,9 +107,9 @@ class Places {
     Expr step, count, stride;
   };
 
-  // Of each logical dimension of the buffer that a scratch array stands for: how an index there
-  // consists of the loops of the store, the largest step first, and what it is where all loops
-  // begin. What is stored at 7-j has one step of -1 and begins at 7.
+  // For each logical dimension of the buffer that a scratch array replaces: how an index there
+  // consists of the loops of the store, the largest step first, and its value where all loops
+  // begin. A store at 7-j has one step of -1 and begins at 7.
   struct ScratchPlace {
     std::uint32_t number = 0;
     std::vector<std::vector<Digit>> digits;
@@ -144,7 +144,7 @@ class Places {
     for (std::size_t d = 0; d < inner.size(); ++d) {
       INKLE_CHECK(inner[d].extent.is_constant(1) ||
                       sym::stride(offset, inner[d].variable) == loop_strides[d],
-                  "an element of scratch does not lie where its loops are");
+                  "the index of an element of scratch does not match the loops of its store");
     }
     kernel_.scratch.push_back({program_.buffers[store.buffer].dtype, running});
     return place;
@@ -193,7 +193,7 @@ class Places {
     return offset;
   }
 
-  // Where in scratch an index lies that is `distance` from the first one, in one dimension.
+  // The offset in scratch of an index at `distance` from the first one, in one dimension.
   Expr position(Expr distance, const std::vector<Digit>& digits) const {
     if (digits.size() == 1) return sym::floordiv(distance, digits[0].step) * digits[0].stride;
     const auto is_back = [](const Digit& digit) {

@@ -1,4 +1,4 @@
-// Where the values of a kernel lie: accesses to buffers at logical indices become offsets into
+// Memory of a kernel's values: accesses to buffers at logical indices become offsets into
 // parameters and scratch arrays.
 #pragma once
 
@@ -29,7 +29,7 @@ struct Draft {
 struct Placing {
   const Group& group;
   const loop::Program& program;
-  // Whether a buffer is written in the kernel and nothing outside reads it.
+  // Whether a buffer is written in the kernel and only read there.
   const std::function<bool(loop::BufferId)>& is_internal;
   std::int32_t input_alignment = 1;  // bytes
 };

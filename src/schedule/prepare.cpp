@@ -65,7 +65,7 @@ class Preparer {
     Stage flat = stage;
     if (stage.inner.empty()) {
       if (stage.kind != StageKind::scan) return flat;
-      // Over a dimension of one element: a loop all the same.
+      // A dimension of one element still gets a loop.
       const Expr one = context_.constant(1);
       flat.inner = {{context_.index(one), one}};
       return flat;
@@ -121,10 +121,10 @@ class Preparer {
         });
   }
 
-  // The store that made what a load of `stage` reads, if that is at the same place.
+  // The store that made what a load of `stage` reads, if both have the same index.
   std::optional<Source> source_of(const Instruction& load, const Stage& stage) const {
-    // What a walk gathers is another number in each iteration.
-    if (is_scratch(load.buffer) && loops_.scratch[load.buffer - kernel_.params.size()].walks) {
+    // Sums that sequential rows accumulate change in each iteration.
+    if (is_scratch(load.buffer) && loops_.scratch[load.buffer - kernel_.params.size()].is_carried) {
       return std::nullopt;
     }
     for (std::size_t s = done_.size(); s-- > 0;) {
@@ -170,7 +170,7 @@ class Preparer {
       store.offset = sym::substitute(store.offset, renamed);
       offsets.push_back(store.offset);
     }
-    // What the other stores of a stage took is not read again.
+    // Values that other stores of the stage need are not loaded again.
     loop::drop_unused(stage.body, std::move(offsets));
   }
 
@@ -187,7 +187,7 @@ class Preparer {
       std::erase_if(done_[s].stage.stores, [&](const StageStore& store) {
         if (!is_scratch(store.target)) return false;
         const std::size_t scratch = store.target - kernel_.params.size();
-        return !read[scratch] && !loops_.scratch[scratch].walks;
+        return !read[scratch] && !loops_.scratch[scratch].is_carried;
       });
       const StageKind kind = done_[s].stage.kind;
       if ((kind == StageKind::pointwise || kind == StageKind::scatter) &&

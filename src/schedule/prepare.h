@@ -1,5 +1,5 @@
 // A loop kernel in the form that is emitted: every stage has at most one inner loop, what one stage
-// hands to the next at the same place is computed there again (or kept, see keep.h) instead of
+// passes to the next at the same indices is recomputed there (or kept, see keep.h) instead of
 // being stored, and a maximum with the sum of exponentials below it is one reduction.
 #pragma once
 
@@ -20,7 +20,7 @@ struct PreparedReduction {
 struct PreparedStage {
   Stage stage;                      // inner: at most one loop; equal extents have equal variables
   std::vector<std::uint32_t> rows;  // of a reduction's results
-  // All that is reduced in this pass, of columns (the stage may store as well) or of a sequential
+  // All reductions of this pass, over columns (the stage may store as well) or along a sequential
   // row.
   std::vector<PreparedReduction> reductions;
 };
@@ -33,9 +33,9 @@ struct PreparedKernel {
 struct PrepareOptions {
   // One pass for the maximum and the sum, for rows that are not kept on chip.
   bool join_softmax = false;
-  // One pass for neighbouring stages over the same columns that do not need each other.
+  // One pass for neighbouring stages over the same columns that do not depend on each other.
   bool join_columns = false;
-  // One pass for neighbouring sums of a row that do not need each other.
+  // One pass for neighbouring sums of a row that do not depend on each other.
   bool join_rows = false;
 };
 [[nodiscard]] PreparedKernel prepare(const Kernel& kernel, const LoopKernel& loops,

@@ -10,8 +10,8 @@ namespace {
 using loop::BufferId;
 using loop::Program;
 
-// Larger results of steps that read nothing are made in every call: writing them costs little more
-// than reading them, keeping them costs memory.
+// Larger results of steps without inputs are computed in every call: writing them costs little more
+// than reading them, and keeping them costs memory.
 constexpr std::int64_t kMostConstantBytes = std::int64_t{16} << 20;
 
 bool is_constant(const std::vector<Expr>& list) {
@@ -30,7 +30,7 @@ bool has_constant_sizes(const Step& step, const Program& program) {
   });
 }
 
-// Buffers that nobody outside of the steps sees, and that one step writes.
+// Temporaries that one step writes and that are not visible outside of the steps.
 std::vector<bool> private_results(const ScheduledProgram& scheduled) {
   const Program& program = scheduled.program;
   std::vector<int> writers(program.buffers.size(), 0);
@@ -52,7 +52,7 @@ std::vector<bool> private_results(const ScheduledProgram& scheduled) {
   return result;
 }
 
-// Inputs that stay what they are from call to call, and literals.
+// Inputs whose elements do not change between calls, and literals.
 std::vector<bool> stable_inputs(const ScheduledProgram& scheduled, bool training) {
   const Program& program = scheduled.program;
   std::vector<bool> result(program.buffers.size());

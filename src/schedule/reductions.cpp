@@ -75,9 +75,9 @@ bool is_chosen(const Nest& nest, Expr offset) {
                      });
 }
 
-// Whether the last reduced loop walks memory densely (a row), or one that is kept does (columns).
-// What is the same for all that is kept, as a number for each row of which columns are summed, is
-// little and tells nothing; a row that an indirect index chooses is another for each.
+// Whether the last reduced loop is contiguous (a row), or one that is kept does (columns).
+// Loads that vary with no kept loop, as one value for each row whose columns are summed, are few
+// and do not count; rows that an indirect index chooses do vary.
 bool reduces_rows(const Nest& nest, const Program& program) {
   const Expr last = nest.reduced.back().variable;
   for (const loop::Instruction& i : nest.body.instructions) {
@@ -93,7 +93,7 @@ bool reduces_rows(const Nest& nest, const Program& program) {
   return false;
 }
 
-// Of 4 bytes, alone.
+// Whether the partial result is one value of 4 bytes.
 bool is_number(const Nest& nest) {
   switch (nest.reduce) {
     case ReduceOp::sum:
@@ -117,9 +117,9 @@ std::int64_t bytes_of_rows(const Nest& nest, const Program& program) {
 }
 
 // Into how many parts a reduction is split so that all multiprocessors have work: 0 for as it is.
-// Columns are walked by 32 threads with 8 lanes and up to 8 of those in a block, rows by up to 1024
-// threads; a part of a row is worth a block's work. Four blocks that walk columns keep a
-// multiprocessor's memory busy; more parts would only make the second reduction longer.
+// Columns are reduced by 32 threads with 8 lanes and up to 8 of those in a block, rows by up to
+// 1024 threads; a part of a row is worth a block's work. Four blocks of column reductions keep the
+// memory of an SM busy; more parts would only make the second reduction longer.
 std::int64_t parts_of_blocks(const Nest& nest, const Program& program, const abi::Target& device) {
   const abi::SplitRules& rules = device.split;
   const std::int64_t wanted = std::int64_t{device.parallelism} * device.resident_threads / 2;
@@ -128,12 +128,12 @@ std::int64_t parts_of_blocks(const Nest& nest, const Program& program, const abi
   const bool rows = reduces_rows(nest, program);
   const std::int64_t threads = rows ? kept * std::min<std::int64_t>(1024, (length + 31) / 32)
                                     : kept * std::min<std::int64_t>(8, (length + 3) / 4) / 8;
-  // Two kernels cannot share what they read with their neighbours: only where much is idle.
+  // Split kernels cannot be fused with others that read the same: only where most SMs are idle.
   if (threads >= wanted / 4) return 0;
   std::int64_t most = length / (rows ? rules.part_of_row : rules.part_of_column);
   if (!rows) most = std::min(most, rules.column_blocks * device.parallelism);
   std::int64_t parts = std::min(wanted / std::max<std::int64_t>(threads, 1), most);
-  // Short blocks, whose numbers cost little to hand over (endings.h), take turns as they end.
+  // Partial results of 4 bytes are cheap to exchange (last_block.h): more blocks than resident.
   if (rows && parts >= 2 && is_number(nest)) {
     const std::int64_t bytes = bytes_of_rows(nest, program);
     parts = std::max(parts, std::min(length * bytes / device.blocks.part_bytes * 15 / 16,
@@ -173,7 +173,7 @@ BufferId add_partial(Program& program, const Nest& nest, const std::vector<Dim>&
       running = running * buffer.sizes[d];
     }
   };
-  // Columns of partial results lie next to each other, as the columns do.
+  // Columns of partial results are contiguous, as the columns are.
   if (columns) {
     lay(0, nest.dims.size());
     lay(nest.dims.size(), rank);
@@ -192,7 +192,7 @@ std::vector<Expr> variables_of(const std::vector<Dim>& a, const std::vector<Dim>
   return list;
 }
 
-// What `nest` stores, with loops of its own and without a body.
+// A nest with the stores of `nest`, new loops and no body.
 Nest with_own_loops(const Nest& nest, sym::Context& context) {
   Nest own = nest;
   own.body = {};
@@ -207,7 +207,7 @@ Nest with_own_loops(const Nest& nest, sym::Context& context) {
   return own;
 }
 
-// `op` over the parts of what lies in `from`.
+// Reduces the partial results in `from` over the parts by `op`.
 Nest over_parts(Program& program, const Nest& nest, const std::vector<Dim>& parts, BufferId from,
                 ReduceOp op) {
   Nest total = with_own_loops(nest, *program.context);
@@ -258,9 +258,9 @@ void add_iteration(Expr at, const std::vector<Dim>& dims, std::vector<std::pair<
   }
 }
 
-// Of the places that the parts have found: the first of those where the value is the best of all.
-void join_places(Program& program, const Nest& nest, const std::vector<Dim>& parts,
-                 const std::vector<Dim>& inside, BufferId places, std::vector<Nest>& result) {
+// argmin or argmax of the parts: of their indices, the first with the best value of all.
+void join_indices(Program& program, const Nest& nest, const std::vector<Dim>& parts,
+                  const std::vector<Dim>& inside, BufferId places, std::vector<Nest>& result) {
   sym::Context& context = *program.context;
   const BufferId best = add_partial(program, nest, {}, false);
   Nest pick = with_own_loops(nest, context);
@@ -406,7 +406,7 @@ void split(Program& program, const Nest& nest, std::size_t moved, bool columns,
   const Expr count = extent_product(inside, *program.context);
   result.push_back(std::move(partial));
   if (has_place(nest.reduce)) {
-    join_places(program, nest, parts, inside, made[0], result);
+    join_indices(program, nest, parts, inside, made[0], result);
   } else if (nest.reduce == ReduceOp::welford) {
     join_moments(program, nest, parts, count, made[0], made[1], result);
   } else {
@@ -434,7 +434,7 @@ void share_reductions(Program& program) {
     std::optional<Map> map;
     const auto found = std::find_if(reductions.begin(), reductions.end(), [&](std::size_t r) {
       map = same_reduction(result[r], nest, *program.context);
-      // A sum that is rounded as it is stored is another number.
+      // A sum that is rounded as it is stored has another value.
       return map && std::all_of(result[r].stores.begin(), result[r].stores.end(), [&](auto& s) {
                return program.buffers[s.buffer].dtype == nest.accumulator;
              });
@@ -468,7 +468,7 @@ void split_long_reductions(Program& program, const abi::Target& device,
     std::size_t moved = 0;
     if (can_split(nest, blocks) && !is_cut(nest)) {
       const std::int64_t parts = blocks ? parts_of_blocks(nest, program, device) : 0;
-      // Under that one thread finishes before a second one has started in earnest.
+      // Below this, one thread finishes before a second one has started.
       const std::int64_t long_reduction = device.loops.long_reduction;
       const bool few = long_reduction > 0 && extent_hint(nest.dims) < 2 * device.parallelism &&
                        extent_hint(nest.reduced) >= long_reduction;

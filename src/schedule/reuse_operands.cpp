@@ -23,8 +23,8 @@ struct Loop {
   Expr extent, stride;
 };
 
-// The elements that the loops reach if each has one of its own and there are none between: their
-// strides are 1 and the products of the extents below, in some order.
+// The number of elements that the loops access if the access is dense and one to one: the strides
+// are 1 and the products of the extents below, in some order.
 std::optional<Expr> elements_of(std::vector<Loop> loops, sym::Context& context) {
   std::erase_if(loops, [](const Loop& l) { return l.extent.is_constant(1); });
   Expr reached = context.constant(1);
@@ -48,7 +48,7 @@ std::optional<Expr> elements_of(const Buffer& buffer, sym::Context& context) {
   return elements_of(std::move(loops), context);
 }
 
-// Elements that an offset reaches in the loops of a stage, each at one point.
+// The number of elements that an offset accesses in the loops of a stage, each at one point.
 std::optional<Expr> elements_of(Expr offset, const LoopKernel& kernel, const Stage& stage,
                                 sym::Context& context) {
   std::vector<Loop> loops;
@@ -105,12 +105,12 @@ bool is_loaded_there(const LoopKernel& loops, std::size_t operand, const StoreOf
   });
 }
 
-// On a GPU, what counts on an operand that stays as it is: loads in flight across the iterations of
-// a column's loop, the prefetch of sequential rows, values that later stages compute again rather
-// than read from scratch.
+// On a GPU, whether the kernel needs the operand unchanged: for loads in flight across iterations
+// of a column's loop, the prefetch of sequential rows, or values that later stages recompute
+// rather than read from scratch.
 bool needs_old_operand(const Schedule& schedule, const Kernel& kernel, const Stage& stage) {
   if (!schedule.blocks) return false;
-  if (std::get<LoopKernel>(kernel.body).walked != 0) return true;
+  if (std::get<LoopKernel>(kernel.body).sequential != 0) return true;
   if (schedule.blocks->axis == BlockSchedule::Axis::outer && !stage.inner.empty()) return true;
   return std::ranges::any_of(stage.stores,
                              [&](const StageStore& s) { return s.target >= kernel.params.size(); });
@@ -127,10 +127,11 @@ std::optional<Expr> elements_in_place(const KernelStep& step, std::size_t operan
       from.dtype != to.dtype || from.alignment != to.alignment || from.may_alias || to.may_alias) {
     return std::nullopt;
   }
-  const auto in_ending = [&](const Ending::Part& part) {
+  const auto in_last_block = [&](const LastBlock::Part& part) {
     return touches(part.loops, operand) || touches(part.loops, result);
   };
-  if (kernel.ending && std::ranges::any_of(kernel.ending->parts, in_ending)) return std::nullopt;
+  if (kernel.last_block && std::ranges::any_of(kernel.last_block->parts, in_last_block))
+    return std::nullopt;
   const auto store = only_store(*loops, result);
   if (!store || needs_old_operand(step.schedule, kernel, *store->stage) ||
       !is_loaded_there(*loops, operand, *store)) {
@@ -147,8 +148,8 @@ void merge_parameters(KernelStep& step, std::uint32_t operand, std::uint32_t res
     if (b > result) --b;
   };
   for_each_loops(kernel, [&](LoopKernel& loops) { for_each_memory(loops, renumber); });
-  if (kernel.ending) {
-    for (std::uint32_t& cell : kernel.ending->cells) renumber(cell);
+  if (kernel.last_block) {
+    for (std::uint32_t& cell : kernel.last_block->cells) renumber(cell);
   }
   std::vector<BufferId> buffers;
   for (std::size_t p = 0; p < step.buffers.size(); ++p) {
@@ -181,9 +182,9 @@ class Reuser {
 
  private:
   struct Uses {
-    BufferId memory = 0;  // the buffer in whose memory it lies by now
+    BufferId memory = 0;  // the buffer whose memory it has
     std::size_t first = ~std::size_t{0}, last = 0;
-    bool is_free = false;   // the memory is the plan's own, and nothing else is known to lie in it
+    bool is_free = false;   // the memory is the plan's own, and no other value is known to be in it
     bool is_whole = false;  // the host sees its sizes and strides
     std::optional<Expr> elements;
   };
@@ -230,7 +231,7 @@ class Reuser {
     for (std::uint32_t result = 0; result < step.kernel.params.size();) {
       const auto operand = operand_for(step, s, result);
       if (operand) {
-        take_over(step, *operand, result);  // the next result has its number now
+        take_over(step, *operand, result);  // the next result has its index now
       } else {
         ++result;
       }

@@ -1,4 +1,4 @@
-// A kernel's result takes the memory of an operand that dies there, so that less is alive at once.
+// A kernel's result takes the memory of an operand that dies there, which lowers peak memory.
 //
 //   matmul ... into t0              matmul ... into t0
 //   kernel(in p0, out p1)(t0, t1)   kernel(inout p0)(t0)

@@ -48,8 +48,8 @@ void matmul_to_loops(Nest& nest, const Program& program) {
                    nest.accumulator));
 }
 
-// The right operand is a parameter of many columns and terms: panels of it are read in one stream,
-// and cost a kernel of their own little.
+// The right operand is a parameter of many columns and terms: its packed panels are read
+// sequentially, and packing them costs little.
 bool is_wide_weight(const Nest& nest, const Program& program) {
   constexpr std::int64_t kLeast = 64;
   const auto columns = nest.dims.back().extent.constant();
@@ -63,7 +63,8 @@ void convolution_to_loops(Nest& nest, const Program& program) {
   const auto c = std::get<loop::Convolution>(nest.detail);
   sym::Context& context = *program.context;
   if (c.transposed || c.weight_gradient) {
-    unsupported_at({&nest.source, 1}, "{} at {}: a transposed convolution or a gradient of {}",
+    unsupported_at({&nest.source, 1},
+                   "{} at {}: no algorithm for a transposed convolution or a weight gradient of {}",
                    nest.label, nest.source, abi::name_of(program.buffers[c.x].dtype));
   }
   const loop::Buffer& x = program.buffers[c.x];
@@ -102,7 +103,7 @@ void convolution_to_loops(Nest& nest, const Program& program) {
   b.yield(multiply(b, value, b.load(c.w, w.dtype, std::move(wi)), nest.accumulator));
 }
 
-// The bias of a convolution as a nest behind it; the convolution's result is then one of sums.
+// The bias of a convolution as a nest after it; the convolution then stores sums without bias.
 std::optional<Nest> take_bias(Nest& nest, Program& program) {
   auto& c = std::get<loop::Convolution>(nest.detail);
   if (!c.bias || c.transposed || c.weight_gradient) return std::nullopt;
@@ -180,8 +181,8 @@ const Dim* find(const Nest& nest, Expr variable) {
   return nullptr;
 }
 
-// Whether the reader runs along all of each dimension that it has a loop for, and does not leave
-// out what has been added behind (pad_products).
+// Whether the reader's loops cover the whole of their dimensions, and do not leave out padding at
+// the end (pad_gemms).
 bool reads_whole(const Nest& reader, const loop::Instruction& load, const Nest* writer) {
   if (writer == nullptr) return true;
   for (const loop::Store& store : writer->stores) {
@@ -212,7 +213,7 @@ std::optional<Expr> quotient_of(const Nest& nest, const Dim& dim,
   return std::nullopt;
 }
 
-// Results of a nest; of sizes that are not known, none.
+// The number of results of a nest; 0 where sizes are not known.
 std::int64_t results_of(const Nest& nest) {
   std::int64_t results = 1;
   for (const Dim& dim : nest.dims) results *= dim.extent.constant().value_or(0);

@@ -30,10 +30,10 @@ void divide_loop(loop::Nest& nest, std::vector<loop::Dim>& dims, std::size_t at,
 // beside what makes the rows of the tensor they would leave the caches between two rows.
 void unfold_reshapes(loop::Program& program, std::int64_t most_sums);
 
-// Values that no yield and no store needs go, and with them the reads of buffers.
+// Dead code elimination: removes values that no yield and no store needs, loads included.
 void drop_dead_values(loop::Program& program);
 
-// Products of one row with a matrix that stay products.
+// Products of one row with a matrix (GEMVs) that stay contractions.
 struct OneRow {
   bool f32 = false;  // the template adds in one order however many rows there are
   // By wide parameters of these. By panels they take 0.64 (f32) and 0.56 (bf16) of a loop's time,
@@ -63,15 +63,15 @@ void gather_points(loop::Program& program, std::int64_t channels);
 // H200: 880 us as a padded convolution.
 void convolutions_of_patches(loop::Program& program, std::int64_t channels);
 
-// Convolutions of f16 and bf16 images with fewer than `channels` channels get zeros as the rest, in
-// image and weights: a library has fast ways for whole groups of 8 only (128 images of 3x224x224 by
-// 64x3x7x7 on an H200: 1560 us as they are).
+// Convolutions of f16 and bf16 images with fewer than `channels` channels are padded with zeros, in
+// image and weights: a library has fast kernels for whole groups of 8 only (128 images of 3x224x224
+// by 64x3x7x7 on an H200: 1560 us unpadded).
 void pad_channels(loop::Program& program, std::int64_t channels);
 
-// A convolution of an f32 sequence whose results are sums of more than `longest` products becomes
+// A convolution of an f32 sequence whose results are sums of more than `longest` terms becomes
 // one in groups of channels, each with all outputs, and the sum of the groups: a library that adds
-// product after product errs more with every one. Seven layers of 512 channels and 3 taps (a speech
-// encoder), 384 products instead of 1536: RMS error 3.7e-7 of the scale instead of 5.2e-7
+// term after term loses accuracy with every one. Seven layers of 512 channels and 3 taps (a speech
+// encoder), 384 terms instead of 1536: RMS error 3.7e-7 of the scale instead of 5.2e-7
 // (torch's: 2.1e-7), in the same time. 0: none.
 void split_channels(loop::Program& program, std::int64_t longest);
 
@@ -81,15 +81,15 @@ void split_channels(loop::Program& program, std::int64_t longest);
 //   y = conv_transpose(x, w, b)   =>   t = conv_transpose(x, w);  y = t + b[c]
 void separate_biases(loop::Program& program);
 
-// Operands of products of f16 and bf16 whose rows are no multiples of row_bytes long get zeros
-// behind them, and the product longer loops, since a library has fast ways for rows at such places
-// only (gpt2's 8192x50257 by 50257x768 on an H200: 4450 us as it is). Runs before inlining, so that
-// what makes the rows makes them longer.
-void pad_products(loop::Program& program, const abi::GemmLibrary& library);
+// Pads the rows of f16 and bf16 GEMM operands with zeros to a multiple of row_bytes, and extends
+// the GEMM's loops likewise, since a library has fast kernels for aligned rows only (gpt2's
+// 8192x50257 by 50257x768 on an H200: 4450 us unpadded). Runs before inlining, so that the producer
+// of an operand writes the padding.
+void pad_gemms(loop::Program& program, const abi::GemmLibrary& library);
 
-// A convolution whose result is multiplied by a number for each channel, where that number and the
-// weights come from parameters alone: the weights take the factor over (once, see
-// Step::prepare), and a number for each channel that is added next becomes the bias.
+// A convolution whose result is multiplied by a factor for each channel, where factor and weights
+// come from parameters alone: the factor is folded into the weights (once, see
+// Step::prepare), and a value for each channel that is added next becomes the bias.
 //
 //   t = conv(x, w);  y = relu(t * s[c] + b[c])   =>   w2 = w * s[o];  t = conv(x, w2, b);  y =
 //   relu(t)
@@ -103,7 +103,7 @@ void share_reductions(loop::Program& program);
 
 // A reduction with too few results to keep all threads busy, over much data, becomes two: partial
 // results over the outermost reduced loops (the last of them divided), and their reduction. Moments
-// are joined from those of equally long parts. Those that write or read `parts_made` are cut
+// are merged from those of equally long parts. Those that write or read `parts_made` are split
 // already.
 void split_long_reductions(loop::Program& program, const abi::Target& device,
                            const std::vector<loop::BufferId>& parts_made = {});

@@ -1,4 +1,4 @@
-// numerics=fast: what one op rounds to f16 or bf16 and the next one widens again stays as it is.
+// numerics=fast: removes a rounding to f16 or bf16 whose result the next op widens again.
 #include <optional>
 
 #include "loop/builder.h"
@@ -11,7 +11,7 @@ using loop::Instruction;
 using loop::Opcode;
 using loop::Val;
 
-// What was rounded, if `v` widens it again to the type that it had.
+// The value before rounding, if `v` widens it again to the type that it had.
 std::optional<Val> rounded_twice(const loop::Body& body, Val v) {
   const Instruction& wide = body[v];
   if (wide.opcode != Opcode::cast) return std::nullopt;

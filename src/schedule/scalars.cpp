@@ -76,7 +76,7 @@ class Mover {
     for (std::size_t s = 0; s < steps_.size(); ++s) {
       const auto user = user_of(s);
       if (!user) continue;
-      log(LogChannel::fusion, "numbers of {} are made in {}", steps_[s].label, steps_[*user].label);
+      log(LogChannel::fusion, "scalars of {} move into {}", steps_[s].label, steps_[*user].label);
       give(steps_[s], steps_[*user]);
       gone[s] = true;
       const auto& kernel = std::get<KernelStep>(steps_[s].action).kernel;
@@ -116,8 +116,8 @@ class Mover {
     return buffer.role == loop::BufferRole::temporary && !buffer.writes_into && !kept_.contains(b);
   }
 
-  // A kernel of one iteration, without anything that it alone may do.
-  static bool makes_numbers(const KernelStep& kernel) {
+  // A kernel of one iteration that each thread of another kernel may repeat: it cannot fail.
+  static bool makes_scalars(const KernelStep& kernel) {
     const auto& loops = std::get<LoopKernel>(kernel.kernel.body);
     const bool once = std::all_of(loops.outer.begin(), loops.outer.end(),
                                   [](const Dim& dim) { return dim.extent.is_constant(1); });
@@ -139,9 +139,9 @@ class Mover {
   // The only step that reads what step `s` makes for others, if `s` can run after it as well.
   std::optional<std::size_t> user_of(std::size_t s) const {
     const KernelStep* kernel = kernel_of(steps_[s]);
-    if (kernel == nullptr || !makes_numbers(*kernel)) return std::nullopt;
+    if (kernel == nullptr || !makes_scalars(*kernel)) return std::nullopt;
     std::set<std::size_t> users;
-    std::vector<BufferId> others;  // what it stores for good
+    std::vector<BufferId> others;  // results that must be stored
     for (const BufferId b : writes(steps_[s])) {
       if (!is_private(b)) {
         others.push_back(b);
@@ -194,7 +194,7 @@ class Mover {
       if (i.opcode != Opcode::load) continue;
       i.buffer = parameter(user, maker.buffers[i.buffer], maker.kernel.params[i.buffer]);
     }
-    std::map<std::uint32_t, std::uint32_t> yield_of;  // of the user's parameters that vanish
+    std::map<std::uint32_t, std::uint32_t> yield_of;  // of the user's parameters that are removed
     for (const StageStore& store : made.stores) {
       const BufferId b = maker.buffers[store.target];
       const auto at = std::find(user.buffers.begin(), user.buffers.end(), b);
@@ -224,7 +224,7 @@ class Mover {
     if (!to.flops.is_null() && !step.flops.is_null()) to.flops = to.flops + step.flops;
   }
 
-  // Parameters that nothing loads or stores any more go.
+  // Removes parameters that are no longer loaded or stored.
   static void drop_unread(KernelStep& step) {
     auto& loops = std::get<LoopKernel>(step.kernel.body);
     std::vector<bool> used(step.buffers.size(), false);

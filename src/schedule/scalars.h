@@ -1,6 +1,6 @@
-// Numbers that a kernel of one iteration makes for one other kernel are computed by every thread of
-// that instead, and what it stores besides is stored afterwards: the count of steps of an optimizer
-// is read by all blocks and raised by the last (endings.h).
+// Scalars that a kernel of one iteration computes for one other kernel are recomputed by every
+// thread of that instead, and its other stores run afterwards: the step counter of an optimizer is
+// read by all blocks and incremented by the last (last_block.h).
 //
 //   k0: n = n + 1; c = 1 - b^n        k1: p = p - g / (1 - b^(n + 1))
 //   k1: p = p - g / c        becomes  k0: n = n + 1

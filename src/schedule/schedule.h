@@ -17,11 +17,11 @@
 namespace inkle::schedule {
 
 struct Options {
-  abi::Target target;  // all that differs between machines
+  abi::Target target;  // all that differs between devices
   abi::Numerics numerics = abi::Numerics::eager;
   bool training = false;  // no derived copies of parameters
   // Results are the same in each run: what is written at indices is written in order, where a
-  // device would else run it at once (torch.use_deterministic_algorithms).
+  // device would else write in parallel (torch.use_deterministic_algorithms).
   bool deterministic = false;
 };
 
@@ -37,8 +37,8 @@ struct NestPassOptions {
   bool verify_each = false;                  // after each; after the last always
   PassLimit* limit = nullptr;                // admits passes that are not required; null: all
   std::string fail;  // for tests: the pass of this name throws InternalError
-  // Takes what there is no kernel and no call for, of which there are then no steps: the result
-  // only shows what else is unsupported. Null: all of it is thrown as one Unsupported.
+  // Collects the nodes that no kernel and no call supports; they get no steps, so the result only
+  // shows what else is unsupported. Null: they are thrown as one Unsupported.
   UnsupportedNodes* found = nullptr;
   // For tests: after the pass of this name the first float constant of a nest is negated. UserError
   // for passes behind build_steps.

@@ -1,4 +1,4 @@
-// Biases of transposed convolutions as nests behind them.
+// Biases of transposed convolutions become nests after them.
 #include <utility>
 #include <vector>
 

@@ -22,15 +22,15 @@ using Axis = BlockSchedule::Axis;
 constexpr std::size_t kMostKernels = 8;
 constexpr std::size_t kMostParams = 64;
 constexpr std::int32_t kWarp = 32;
-// Of a block: with more, what would have few threads gets too few registers.
+// Of a block: with more threads, kernels of small blocks would get too few registers.
 constexpr std::int32_t kMostThreads = 512;
-// So many steps in a row are looked at.
+// The number of successive steps that are considered.
 constexpr std::size_t kWindow = 17;
 
-// Whether another number of threads only cuts the same work into other blocks.
+// Whether another number of threads only divides the same work into other blocks.
 bool takes_any_threads(const KernelStep& step) {
   const BlockSchedule& blocks = *step.schedule.blocks;
-  if (step.kernel.ending) return false;
+  if (step.kernel.last_block) return false;
   if (blocks.axis == Axis::tile) return false;
   return blocks.axis == Axis::outer ? blocks.team == 1 : blocks.team <= kWarp;
 }
@@ -50,7 +50,7 @@ std::set<std::uint32_t> bound_symbols(const Kernel& kernel) {
   return bound;
 }
 
-// Kernels that are to share a launch, while they are found.
+// Kernels that are to share a launch, while they are collected.
 struct Launch {
   std::size_t kernels = 0;
   std::int32_t threads = 0;  // 0: any
@@ -81,7 +81,7 @@ class Placer {
     if (kernel == nullptr || step.prepare || kernel->kernel.instances > 1) return false;
     if (writes(step).empty()) return false;
     const auto* loops = std::get_if<LoopKernel>(&kernel->kernel.body);
-    if (loops == nullptr || !kernel->schedule.blocks || loops->walked != 0) return false;
+    if (loops == nullptr || !kernel->schedule.blocks || loops->sequential != 0) return false;
     const BlockSchedule& blocks = *kernel->schedule.blocks;
     if (blocks.chunk != 0 || blocks.cluster > 1) return false;
     if (!takes_any_threads(*kernel) && blocks.threads > kMostThreads) return false;
@@ -102,7 +102,7 @@ class Placer {
     return program_.buffers[writes(steps_[s]).front()].device;
   }
 
-  // Each step in order takes later ones with it that fit and wait for no step from here on.
+  // Each step in order takes later steps that fit and depend on no step from here on.
   StepGroups plan() const {
     const PeakMemory memory(steps_, program_);
     StepGroups groups;
@@ -163,7 +163,7 @@ class Placer {
     steps_ = std::move(ordered);
   }
 
-  // By the bytes of a block: blocks start in order, and those that take longest are not to be last.
+  // By the bytes of a block, most first: blocks start in order, and the longest must not be last.
   std::vector<std::size_t> longest_first(std::vector<std::size_t> group) const {
     const auto bytes_of_block = [&](std::size_t s) {
       const KernelStep& step = kernel_of(s);
@@ -212,11 +212,11 @@ class Placer {
                                : static_cast<std::uint32_t>(b - numbers.size() + params);
       });
     });
-    if (other.kernel.ending) {
-      for (std::uint32_t& cell : other.kernel.ending->cells) cell = numbers[cell];
+    if (other.kernel.last_block) {
+      for (std::uint32_t& cell : other.kernel.last_block->cells) cell = numbers[cell];
     }
     first.kernel.beside.push_back({std::move(std::get<LoopKernel>(other.kernel.body)),
-                                   *other.schedule.blocks, std::move(other.kernel.ending)});
+                                   *other.schedule.blocks, std::move(other.kernel.last_block)});
   }
 
   static void describe(Step& step, const Step& from) {
@@ -227,7 +227,7 @@ class Placer {
     if (!step.flops.is_null() && !from.flops.is_null()) step.flops = step.flops + from.flops;
   }
 
-  // What each size of a kernel is.
+  // The value of each size of a kernel.
   static std::vector<std::pair<Expr, Expr>> sizes_of(const KernelStep& step) {
     std::vector<std::pair<Expr, Expr>> sizes;
     for (std::size_t s = 0; s < step.kernel.sizes.size(); ++s) {
@@ -254,7 +254,7 @@ class Placer {
   const abi::Target& device_;
   sym::Context& context_;
   std::vector<bool> may_share_;
-  std::vector<std::vector<std::size_t>> before_;  // by step: those that it waits for
+  std::vector<std::vector<std::size_t>> before_;  // by step: those that it depends on
 };
 
 }  // namespace

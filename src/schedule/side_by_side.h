@@ -1,5 +1,5 @@
-// Horizontal fusion of unlike kernels: small ones that do not wait for each other share a launch,
-// each block of which runs one of them. What is alike is in a table by then (combine.h).
+// Horizontal fusion of unlike kernels: small ones that do not depend on each other share a
+// launch, each block of which runs one of them. Equal kernels are in a table by then (combine.h).
 //
 // clang-format off
 //   k0(q, q')   256 blocks
@@ -13,7 +13,7 @@
 namespace inkle::schedule {
 
 // For a device whose kernels run as blocks, when steps are final. A step that joins an earlier one
-// moves to its place, as long as working memory in use at once does not grow.
+// moves to its place, as long as peak working memory does not grow.
 void place_side_by_side(ScheduledProgram& scheduled, const abi::Target& device);
 
 }  // namespace inkle::schedule

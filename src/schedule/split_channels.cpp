@@ -1,4 +1,4 @@
-// Long sums over the channels of a sequence, taken apart into groups of channels.
+// Splits long sums over the channels of a sequence into groups of channels.
 #include "loop/builder.h"
 #include "schedule/buffers.h"
 #include "schedule/rewrite.h"

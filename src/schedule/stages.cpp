@@ -36,10 +36,10 @@ class KernelBuilder {
 
   KernelStep run() {
     kernel_.outer = group_.outer;
-    kernel_.walked = group_.walked;
+    kernel_.sequential = group_.sequential;
     for (const Member& member : group_.members) {
-      if (member.gathers) {
-        add_gathering(member);
+      if (member.accumulates) {
+        add_accumulation(member);
         continue;
       }
       switch (member.nest.kind) {
@@ -62,7 +62,7 @@ class KernelBuilder {
     std::move(ends_.begin(), ends_.end(), std::back_inserter(drafts_));
     KernelStep step;
     const std::function<bool(BufferId)> internal = [&](BufferId b) { return is_internal(b); };
-    place_accesses(drafts_, gathered_, {group_, program_, internal, input_alignment_}, kernel_,
+    place_accesses(drafts_, carried_, {group_, program_, internal, input_alignment_}, kernel_,
                    step);
     for (Draft& draft : drafts_) kernel_.stages.push_back(std::move(draft.stage));
     step.kernel.body = std::move(kernel_);
@@ -149,8 +149,8 @@ class KernelBuilder {
     note_written(member, drafts_.size() - 1);
   }
 
-  // What is added up is read back from the element, as the points run one after the other, unless
-  // they run at once: then memory adds.
+  // Points that run in order add by a load, an addition and a store. Points that run in parallel
+  // add by atomics.
   void add_scatter(const Member& member) {
     Draft draft;
     draft.stage.kind = group_.unordered ? StageKind::pointwise : StageKind::scatter;
@@ -197,18 +197,18 @@ class KernelBuilder {
     note_written(member, drafts_.size() - 1);
   }
 
-  // A number for each point of `inner`, in scratch: 0 first, added to in each walked iteration, and
-  // stored after the last.
-  void add_gathering(const Member& member) {
+  // An accumulator for each point of `inner`, in scratch: 0 first, added to in each sequential
+  // iteration, and stored after the last.
+  void add_accumulation(const Member& member) {
     const DType dtype = member.nest.accumulator;
-    const auto sums = static_cast<BufferId>(program_.buffers.size() + gathered_.size());
+    const auto sums = static_cast<BufferId>(program_.buffers.size() + carried_.size());
     Expr at = context_.constant(0);
     Expr elements = context_.constant(1);
     for (const Dim& dim : member.inner) {
       at = at * dim.extent + dim.variable;
       elements = elements * dim.extent;
     }
-    gathered_.push_back({dtype, elements, true});
+    carried_.push_back({dtype, elements, true});
     const auto end = [&](Phase phase, BufferId to, std::vector<Expr> indices) {
       Draft draft;
       draft.stage.phase = phase;
@@ -278,7 +278,7 @@ class KernelBuilder {
       if (!(stage.inner[d].extent == member.inner[d].extent)) return false;
       map.emplace_back(member.inner[d].variable, stage.inner[d].variable);
     }
-    // What this stage writes may only be read at the very point where it is written.
+    // What this stage writes may only be read at the point that writes it.
     for (const Instruction& i : member.nest.body.instructions) {
       if (i.opcode != Opcode::load) continue;
       const Pending* store = find_store(draft, i.buffer);
@@ -332,7 +332,7 @@ class KernelBuilder {
     return loop::inline_body(from, map, to, [&](BodyBuilder& builder, Instruction load) {
       if (const auto row = row_of_.find(load.buffer); row != row_of_.end()) {
         const Val value = builder.row(row->second, kernel_.rows[row->second]);
-        // A predicated load gives something else where it does not read.
+        // A predicated load has another value where it does not read.
         if (load.operand_count == 0) return value;
         return builder.select(load.operands[0], value, load.operands[1]);
       }
@@ -356,9 +356,9 @@ class KernelBuilder {
     if (!draft.stores.empty()) drafts_.push_back(std::move(draft));
   }
 
-  // Updates of inputs come in the order in which the frontend lists those, which may differ between
-  // kernels that are otherwise equal: the order in which values are computed is one of the kernel's
-  // own.
+  // Updates of inputs come in the order in which the frontend lists the inputs, which may differ
+  // between kernels that are otherwise equal. The order in which values are computed depends on the
+  // kernel alone.
   void order_updates(Draft& draft) const {
     const auto is_update = [&](const Pending& p) {
       return !is_gathered(p.buffer) && program_.buffers[p.buffer].role == loop::BufferRole::input;
@@ -406,8 +406,8 @@ class KernelBuilder {
   const Associations& associations_;
   LoopKernel kernel_;
   std::vector<Draft> drafts_;
-  std::vector<Draft> ends_;        // of other phases than Phase::each
-  std::vector<Scratch> gathered_;  // of buffers numbered after the program's
+  std::vector<Draft> ends_;       // of other phases than Phase::each
+  std::vector<Scratch> carried_;  // of buffers numbered after the program's
   std::map<BufferId, std::uint32_t> row_of_;
   std::map<BufferId, std::vector<Expr>> row_store_;
   std::map<BufferId, std::size_t> written_in_;

@@ -10,12 +10,12 @@
 
 namespace inkle::schedule {
 
-// By step: those that wait for it, and how many it waits for.
+// By step: the steps that depend on it, and how many it depends on.
 struct Dependencies {
   std::vector<std::vector<std::size_t>> after;
   std::vector<std::size_t> waiting;
 };
-// Two steps wait for each other where one of them writes memory that the other reads or writes. All
+// Two steps are ordered where one of them writes memory that the other reads or writes. All
 // others keep their place around eager calls, whose side effects are unknown.
 [[nodiscard]] Dependencies dependencies_of(std::span<const Step> steps,
                                            const loop::Program& program);
@@ -23,11 +23,11 @@ struct Dependencies {
 // Steps that are one step each, in order.
 using StepGroups = std::vector<std::vector<std::size_t>>;
 
-// Bytes of a buffer by its sizes' hints; without a hint very many.
+// Bytes of a buffer by its sizes' hints; without a hint a very large number.
 [[nodiscard]] std::int64_t bytes_of(const loop::Program& program, loop::BufferId buffer);
 // Memory of the plan's own, in nothing else.
 [[nodiscard]] bool is_working_memory(const loop::Program& program, loop::BufferId buffer);
-// The most bytes of working memory in use at once, but for what is kept from call to call.
+// Peak bytes of working memory, without what is kept from call to call.
 class PeakMemory {
  public:
   PeakMemory(std::span<const Step> steps, const loop::Program& program);

@@ -92,7 +92,7 @@ void set_gradient_blocks(Schedule& schedule, const loop::Attention& attention,
       columns && *columns <= rules.whole_columns ? *columns : rules.gradient_columns;
 }
 
-// Attention as a call of the library.
+// Attention as a library call.
 std::optional<AttentionStep> attention_call(const Nest& nest, const Program& program) {
   const auto& a = std::get<loop::Attention>(nest.detail);
   if (a.lse || a.statistics || a.dropout || a.gradient || a.hidden != loop::kHides) {
@@ -189,7 +189,7 @@ class StepBuilder {
       case NestKind::convolution: {
         const auto at = contractions_.find(first.stores.front().buffer);
         if (at == contractions_.end()) {
-          unsupported_at({&first.source, 1}, "{} at {} has operands that the library cannot run",
+          unsupported_at({&first.source, 1}, "{} at {}: the library does not support its operands",
                          first.label, first.source);
         }
         return at->second;
@@ -203,7 +203,8 @@ class StepBuilder {
         return step;
       }
       case NestKind::sort:
-        unsupported_at({&first.source, 1}, "{} at {} has no kernel yet", first.label, first.source);
+        unsupported_at({&first.source, 1}, "{} at {} is not supported: it has no kernel",
+                       first.label, first.source);
     }
     INKLE_CHECK(false, "unknown nest kind");
   }

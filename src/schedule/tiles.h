@@ -7,16 +7,16 @@
 namespace inkle::schedule {
 
 // What lies along the last outer loop but one, in bytes.
-struct TurnedBytes {
+struct TransposedBytes {
   std::int64_t of_iteration = 0;
   std::int64_t narrowest = 16;  // element
   std::int64_t widest = 1;      // element, of what lies along either loop
 };
 
-// Turns the register tiles of threads in `blocks` into tiles of blocks, transposed through shared
+// Makes the register tiles of threads in `blocks` tiles of a whole block, transposed through shared
 // memory, where few elements are beyond the ends of the last two outer loops and there are enough
 // tiles.
-void share_tile(BlockSchedule& blocks, const LoopKernel& loops, const TurnedBytes& turned,
+void share_tile(BlockSchedule& blocks, const LoopKernel& loops, const TransposedBytes& transposed,
                 const abi::Target& device);
 
 }  // namespace inkle::schedule

@@ -22,7 +22,7 @@ std::vector<BufferId> distinct_buffers(const KernelStep& step, const F& has_role
   return result;
 }
 
-// The buffers of a step that is no kernel: operands, and results.
+// The buffers of a step that is not a kernel: operands and results.
 template <class Step, class F>
 void for_each_operand(Step& step, const F& f) {
   const auto epilogue = [&](auto& ops) {

@@ -14,19 +14,19 @@ using loop::Buffer;
 using loop::BufferId;
 using loop::BufferRole;
 
-// Holds something before any step runs, or has no elements.
+// Whether the buffer is initialised before any step runs, or has no elements.
 bool is_given(const Buffer& buffer) {
   return buffer.role == BufferRole::input || buffer.role == BufferRole::constant ||
          buffer.writes_into.has_value() ||
          std::ranges::any_of(buffer.sizes, [](Expr s) { return s.is_constant(0); });
 }
 
-// Before the first call of a program: its parameters and constants.
+// Whether it is initialised before the first call: parameters and constants.
 bool is_given_early(const Buffer& buffer) {
   return is_given(buffer) && (buffer.role != BufferRole::input || buffer.is_parameter);
 }
 
-// What a step reads of others. What a kernel reads and writes may be its own.
+// Buffers that earlier steps must have written. A kernel may write what it also reads itself.
 std::vector<BufferId> needs(const Step& step) {
   const auto* kernel = std::get_if<KernelStep>(&step.action);
   if (kernel == nullptr) return reads(step);

@@ -1,5 +1,5 @@
-// Convolutions of f16 and bf16 on processors whose library has them in f32 alone, and products of
-// them for a template of f32.
+// Widens convolutions of f16 and bf16 to f32 where the library has f32 alone, and matrix products
+// of f16 and bf16 for an f32 template.
 #include <functional>
 #include <map>
 

@@ -1,4 +1,4 @@
-// The numbers that dropout of attention draws. For files of this folder only.
+// The random words of attention dropout. For files of this folder only.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace inkle::templates {
 
-// Columns that dropout draws numbers for together (loop::attention_word).
+// Columns that dropout draws random words for together (loop::attention_word).
 inline constexpr std::int64_t kDrawn = 64;
 
 class DropoutWriter {

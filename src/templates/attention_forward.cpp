@@ -110,7 +110,7 @@ class ForwardWriter : SoftmaxWriter {
 
   void prepare_rows(Expr padded) {
     w_.loop(zero_, padded, 1, [&](Expr r) {
-      // Padding repeats the last row: finite work whose result nobody reads.
+      // Padding repeats the last row: finite values whose results are not used.
       const Expr row = first_row_ + sym::min(r, count_ - 1);
       prepare_query(r, row);
       for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
@@ -146,7 +146,7 @@ class ForwardWriter : SoftmaxWriter {
     });
   }
 
-  // The rows [row, row + rows_.group) of the block, where some of them sees some column.
+  // The rows [row, row + rows_.group) of the block, unless they are all fully masked.
   void group(Expr row, const Columns& columns) {
     if (!problem_.is_causal) return seen(row, columns);
     const Expr last = first_row_ + row + rows_.group;

@@ -1,5 +1,5 @@
 // The gradient of attention, flash style: weights are computed again, a block of rows by a block of
-// columns at a time, from the statistics that the forward has kept. A task handles a kv head of a
+// columns at a time, from the statistics that the forward saved. A task computes a kv head of a
 // batch:
 //
 //   dq := 0
@@ -41,7 +41,7 @@ bool accumulates_in_place(const AttentionProblem& problem, const AttentionConfig
   return dq.dtype == DType::f32 && stride && stride->is_constant(1) && size.head_width == size.head;
 }
 
-// Heads that read the keys of one.
+// Heads of q for each kv head.
 Expr share_of(const AttentionProblem& problem) {
   const Expr one = problem.q_length.context().constant(1);
   return sym::max(sym::floordiv(problem.heads, sym::max(problem.kv_heads, one)), one);
@@ -149,7 +149,7 @@ class GradientWriter : SlopeWriter {
     // The last group of columns adds to more than there are.
     w_.loop(count_, count_ + (kMostRows - 1), 1, [&](Expr c) { clear(c); });
     for_each_head([&](Expr head_number) {
-      // Earlier rows see no column of the block.
+      // Earlier rows are fully masked in this block.
       Expr begin = zero_;
       if (problem_.is_causal) begin = sym::floordiv(first_, blocks_.rows) * blocks_.rows;
       w_.loop(begin, problem_.q_length, blocks_.rows, [&](Expr row) {
@@ -206,7 +206,7 @@ class GradientWriter : SlopeWriter {
   void block(Expr head_number) {
     const Expr groups = sym::ceildiv(rows_, config_.rows);
     w_.loop(zero_, groups * config_.rows, 1, [&](Expr r) {
-      // Padding repeats the last row: finite work whose result nobody reads.
+      // Padding repeats the last row: finite values whose results are not used.
       const Expr row = first_row_ + sym::min(r, rows_ - 1);
       if (config_.pairs) {
         pack_feature_pairs(q_, size_.head, row, queries_, r);
@@ -227,7 +227,7 @@ class GradientWriter : SlopeWriter {
         add_to_rows(head_number, row, seen);
       };
       if (!problem_.is_causal) return group(count_);
-      // The columns that some row of the group sees.
+      // The columns that are not masked for every row of the group.
       const Expr last = first_row_ + row + config_.rows;
       const Expr seen = sym::min(count_, last - first_);
       b_.branch(w_.compare(Opcode::greater, b_.index(seen), w_.i64(0)), [&] {
@@ -286,7 +286,7 @@ class GradientWriter : SlopeWriter {
     });
   }
 
-  // --- Products that add to what is there
+  // --- Accumulating matrix products
   // As many vectors of a row as registers hold of a few rows; `body` gets the first of them.
   void for_each_width(std::int64_t width, const std::function<void(int first, Block)>& body) {
     const auto all = static_cast<int>(width / lanes_);
@@ -314,7 +314,7 @@ class GradientWriter : SlopeWriter {
     for_each_sum(block, sums, [&](int r, int v, ValueId sum) { store(r, feature(v), sum); });
   }
 
-  // Of a group of rows. Rows of the padding add to nothing.
+  // Of a group of rows. Padding rows are not accumulated.
   void add_to_rows(Expr head_number, Expr row, Expr seen) {
     for_each_width(size_.head_width, [&](int first, Block block) {
       const auto add = [&](Expr from, int rows) {

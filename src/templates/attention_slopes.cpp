@@ -95,7 +95,7 @@ void SlopeWriter::weigh(Expr first_row, Expr seen) {
 
 void SlopeWriter::pair_rows() {
   Expr begin = zero_;
-  if (problem_.is_causal) {  // earlier rows see no column of the block, and may have no weights
+  if (problem_.is_causal) {  // earlier rows are fully masked in the block, and may have no weights
     begin = sym::floordiv(sym::min(sym::max(first_ - first_row_, zero_), rows_), 2);
   }
   w_.loop(begin, sym::ceildiv(rows_, 2), 1, [&](Expr i) {
@@ -120,7 +120,7 @@ ValueId SlopeWriter::weigh_scores(Expr row, Expr absolute, Expr limit, const Row
   const ValueId total = w_.loop(
       zero_, written(), lanes_, Runs::perhaps, {w_.f32(0)}, [&](Expr c, const Values& before) {
         const ValueId valid = w_.lanes_before(limit, c);
-        // Products of columns that no row of the group sees were left out.
+        // Matrix products of columns that are masked for the whole group were skipped.
         const bool is_there = !problem_.is_causal;
         const auto score = [&] { return w_.load_vector(weights_, {row, c}); };
         const ValueId s = masked_score(score, is_there, valid, absolute, first_ + c);
@@ -153,7 +153,7 @@ SlopeWriter::RowValues SlopeWriter::row_values(Expr row, Expr absolute) {
   };
   const ValueId most = statistic(zero_);
   const ValueId sum = statistic(one_);
-  // A row that has seen nothing: 0 * 0, or with `safe` unset 0 * infinity.
+  // A fully masked row: 0 * 0, or with `safe` unset 0 * infinity.
   const ValueId nothing = w_.compare(Opcode::equal, most, w_.f32(-kInfinity));
   RowValues of{};
   of.centre = w_.select(nothing, w_.f32(0), most);

@@ -1,4 +1,4 @@
-// How the scores of a group of rows become weights again, and gradients of weights those of scores.
+// Recomputes the weights of a group of rows, and the gradients of scores from those of weights.
 // For files of this folder only.
 #pragma once
 

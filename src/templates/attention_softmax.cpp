@@ -62,7 +62,7 @@ void SoftmaxWriter::softmax(Expr row, const Columns& columns) {
     const ValueId most = mask_scores(r, absolute, columns);
     const ValueId old = w_.load_scalar(maximum_, {row + r});
     const ValueId highest = w_.compute(Opcode::max, {most, old});
-    // A row that has seen nothing: any finite number does.
+    // A fully masked row so far: any finite value does.
     const ValueId nothing = w_.compare(Opcode::equal, highest, w_.f32(-kInfinity));
     const ValueId centre = w_.select(nothing, w_.f32(0), highest);
     const ValueId alpha = w_.exp_of_negative(w_.compute(Opcode::sub, {old, centre}));

@@ -1,4 +1,4 @@
-// How the scores of a group of rows become weights. For files of this folder only.
+// Online softmax of the scores of a group of rows. For files of this folder only.
 #pragma once
 
 #include "templates/attention_writer.h"

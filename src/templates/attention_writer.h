@@ -1,4 +1,4 @@
-// What the kernels of attention and of its gradient share: operands of any strides, copies of their
+// What the kernels of attention and its gradient share: operands of any strides, copies of their
 // blocks as f32, products of a few rows held in registers, masks and dropout. For files of this
 // folder only.
 #pragma once

@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::int32_t kPairLanes = 16;  // of dot_bf16 on a processor
 
-// Up to kStreamedRows take panels as fast as memory gives them, which prefetching makes slower
-// (8x5632x2048: 0.91); up to kAwaitedRows wait for them (20x2600x650 gains 1.15), more do not
-// (Zen 4 with AVX-512).
+// GEMMs of up to kStreamedRows rows are bound by memory bandwidth, and prefetching slows them
+// (8x5632x2048: 0.91); up to kAwaitedRows are bound by latency (20x2600x650 gains 1.15), larger
+// ones are not (Zen 4 with AVX-512).
 constexpr std::int64_t kStreamedRows = 8, kAwaitedRows = 64;
 
 bool always(const GemmProblem&) { return true; }
@@ -35,15 +35,15 @@ std::string operands_need(const GemmProblem& problem, const GemmConfig& config) 
   const bool has_left = !problem.left.instructions.empty();
   const DType dtype = problem.parameters[has_left ? 1 : 0].dtype;
   if (has_left && dtype == DType::i32 && !sym::divides(config.lanes, problem.terms)) {
-    return "computed rows of whole vectors of pairs";
+    return "computed rows not divisible by the vector width";
   }
   if (!problem.right.instructions.empty()) {
-    if (!sym::divides(problem.panel, problem.columns)) return "computed operands in whole panels";
-    return dtype == DType::f32 ? "" : "products with a computed operand of another type than f32";
+    if (!sym::divides(problem.panel, problem.columns)) return "computed operands in partial panels";
+    return dtype == DType::f32 ? "" : "GEMMs with a computed operand that is not f32";
   }
-  if (dtype != problem.parameters[1].dtype) return "matrix products of two types";
+  if (dtype != problem.parameters[1].dtype) return "matrix products of two dtypes";
   if (dtype != DType::f32 && dtype != DType::i32) {
-    return "matrix products of another type than f32 and pairs of bf16";
+    return "matrix products: needs f32 or pairs of bf16";
   }
   if (dtype == DType::i32 && config.lanes != kPairLanes) {
     return fmt::format("pairs of bf16 in {} lanes", config.lanes);
@@ -51,19 +51,18 @@ std::string operands_need(const GemmProblem& problem, const GemmConfig& config) 
   return {};
 }
 
-// What each kernel of a CPU needs.
+// What each CPU template needs.
 std::string cpu_needs(const GemmProblem& problem, const GemmConfig& config) {
   if (problem.panel != std::int64_t{config.lanes} * config.vectors) {
     return fmt::format("panels of {} columns", problem.panel);
   }
   if (problem.group < 1) return "groups without rows";
-  if (config.column_block % problem.panel != 0) return "blocks that are no whole panels";
+  if (config.column_block % problem.panel != 0) return "blocks of partial panels";
   if (problem.parameters.size() < 3) return "matrix products without a result";
   for (const loop::Body* body : {&problem.left, &problem.right, &problem.epilogue}) {
     for (const loop::Instruction& i : body->instructions) {
-      if (i.opcode == loop::Opcode::indirect)
-        return "an operand or epilogue with indices from data";
-      if (i.opcode == loop::Opcode::row && i.integer != 0) return "an epilogue of other sums";
+      if (i.opcode == loop::Opcode::indirect) return "an operand or epilogue with indirect indices";
+      if (i.opcode == loop::Opcode::row && i.integer != 0) return "an epilogue of other GEMMs";
     }
   }
   return {};

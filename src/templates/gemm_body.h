@@ -34,7 +34,7 @@ class GemmBody {
   // An expression of the problem there.
   [[nodiscard]] Expr at(Expr e, const GemmPlace& place) const;
 
-  bool constant_loads = false;  // by the read-only path, where nobody writes the parameter
+  bool constant_loads = false;  // by the read-only cache, where nothing writes it
   // Loads whose elements lie elsewhere already.
   std::vector<std::pair<loop::Val, kernel::Access>> loaded;
 

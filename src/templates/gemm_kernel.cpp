@@ -48,7 +48,7 @@ class GemmWriter : GemmTask {
     loop(zero_, row_count_, 1, [&](Expr r) { store_row(r); });
   }
 
-  // The products of terms [begin, end) become the sums, or are added to them.
+  // Multiplies terms [begin, end) into the sums, or accumulates.
   void add_terms(Expr begin, Expr end, Runs runs, bool is_first) {
     if (left_ != kernel::kNone) pack_left(begin, end);
     loop(zero_, column_count_, problem_.panel, [&](Expr c) {
@@ -97,7 +97,7 @@ class GemmWriter : GemmTask {
     return b_.load(parameters_[0], {at(problem_.a, row, zero_, k)}, Form::splat);
   }
 
-  // The row of a panel that so many terms later is read: what few rows read once comes from far.
+  // Prefetches the panel row used so many terms later: with few rows, panels come from memory.
   void fetch_ahead(Expr row_of_panel) {
     if (config_.terms_ahead == 0) return;
     const std::int64_t lanes =

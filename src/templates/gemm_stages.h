@@ -1,5 +1,5 @@
 // Mbarriers of the stages of a pipeline in shared memory, which are filled by bulk copies and freed
-// by those who have read them; stages are numbered on from tile to tile.
+// by their readers; the numbers of stages continue from tile to tile.
 #pragma once
 
 #include <string_view>
@@ -49,7 +49,7 @@ class StageBarriers {
  private:
   kernel::Builder& b_;
   std::int64_t stages_;
-  bool skips_;  // whoever reads does not read each
+  bool skips_;  // the reader does not wait for each phase
   kernel::MemoryId full_ = 0, empty_ = 0;
 };
 

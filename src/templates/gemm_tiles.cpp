@@ -61,7 +61,7 @@ std::optional<std::int64_t> row_stride(const GemmProblem& problem) {
   return stride ? stride->constant() : std::nullopt;
 }
 
-// Whether tiles are loaded from the left operand as it lies.
+// Whether tiles are loaded from the left operand in place.
 bool lies_in_tiles(const GemmProblem& problem) {
   if (!problem.left.instructions.empty()) return false;
   const auto rows = row_stride(problem);
@@ -253,10 +253,10 @@ std::string tile_needs(const GemmProblem& problem, const GemmConfig& config) {
   const bool has_left = !problem.left.instructions.empty();
   for (const std::size_t p : {0U, 1U}) {
     if ((p == 1 || !has_left) && problem.parameters[p].dtype != DType::i32) {
-      return "tiles of another type than pairs";
+      return "tiles: needs pairs of bf16";
     }
   }
-  if (!problem.terms.is_constant()) return "tiles of symbolic terms";
+  if (!problem.terms.is_constant()) return "tiles: needs a constant K";
   if (!problem.right.instructions.empty()) return "tiles with a computed operand";
   return {};
 }

@@ -41,7 +41,7 @@ std::vector<WgmmaConfig> wgmma_configs(const GemmProblem&, const abi::Target& ta
 
 // What is missing of an operand to be copied in the boxes of a configuration.
 std::string operand_needs(const GemmProblem& problem, const WgmmaConfig& config, std::size_t o) {
-  if (problem.parameters[o].dtype != DType::bf16) return "matrix products of another type";
+  if (problem.parameters[o].dtype != DType::bf16) return "matrix products: needs bf16";
   const GemmBoxes& boxes = problem.boxes[o];
   const std::int64_t extent = o == 0 ? config.rows : config.columns;
   const std::size_t rank = boxes.sizes.size();
@@ -68,14 +68,14 @@ std::string wgmma_needs(const GemmProblem& problem, const WgmmaConfig& config) {
   if (shared_bytes(config) > config.shared_bytes) {
     return fmt::format("{} bytes of shared memory", shared_bytes(config));
   }
-  if (config.parts > 1 && !problem.partials) return "memory for sums of parts";
+  if (config.parts > 1 && !problem.partials) return "split-K without partial sums";
   for (std::size_t o = 0; o < 2; ++o) {
     if (std::string lacks = operand_needs(problem, config, o); !lacks.empty()) return lacks;
   }
   for (const loop::Body* body : {&problem.left, &problem.epilogue}) {
     for (const loop::Instruction& i : body->instructions) {
-      if (i.opcode == Opcode::indirect) return "work with indices from data";
-      if (i.opcode == Opcode::row && i.integer != 0) return "work on other sums";
+      if (i.opcode == Opcode::indirect) return "work with indirect indices";
+      if (i.opcode == Opcode::row && i.integer != 0) return "an epilogue of other GEMMs";
     }
   }
   return {};

@@ -15,8 +15,8 @@
 //           stores of epilogue(sums), 16 bytes a thread
 //
 // An operand may have its terms last or its rows (columns). With `left`, a goes from shared memory
-// through registers. With parts of the terms, sums go to memory, and the warp that is the last to
-// come to its rows adds them, part after part.
+// through registers. With split-K (parts of the terms), partial sums go to global memory, and the
+// last warp to finish its rows adds them, in the order of the parts.
 #pragma once
 
 #include <span>

@@ -122,8 +122,8 @@ Values Multiplier::multiply_computed_stage(const Tile& tile, Expr s, const Value
   return sums;
 }
 
-// By ping-pong the warpgroups multiply in turns: a stage's barrier tells an even from an odd round
-// alone, so who waits for one must know that the round before is over.
+// With ping-pong the warpgroups multiply in turns: a stage's barrier has only the parity of its
+// phase, so a warpgroup may wait for a phase only after the one before is over.
 void Multiplier::wait_for_turn(const Tile& tile) {
   if (!config_.ping_pong) return;
   const Expr before = tile.turn - 1;

@@ -1,5 +1,5 @@
-// Terms of a kernel of gemm_wgmma in parts: each warp stores its sums, and the last one to come
-// adds those of all parts in their order, whoever came first. For gemm_wgmma*.cpp only.
+// Split-K of gemm_wgmma: each warp stores its partial sums, and the last warp to finish adds those
+// of all parts in a fixed order, so that results are deterministic. For gemm_wgmma*.cpp only.
 #pragma once
 
 #include "templates/gemm_wgmma_block.h"
@@ -8,12 +8,12 @@ namespace inkle::templates::wgmma {
 
 class PartialSums : Operations {
  public:
-  // Declares the tickets that warps draw, where there are parts.
+  // Declares the atomic counters that warps increment, where there are parts.
   explicit PartialSums(Block& block);
 
   void store(const Tile& tile, const Values& sums);
-  // Whether this warp is the last to come to its rows of a tile; then it sees what the others
-  // wrote.
+  // Whether this warp is the last to finish its rows of a tile; then the stores of the others are
+  // visible to it.
   ValueId is_last(const Tile& tile);
   Values add(const Tile& tile);
 

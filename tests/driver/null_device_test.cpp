@@ -176,7 +176,7 @@ graph @read(%x: f32[8,16], %y: f32[8,16]) -> f32[8,16] {
 TEST_F(NullDeviceTest, ViewsThatEagerMakesAreNotRecorded) {
   const auto why_not = [&](std::string_view text) {
     compile(text);
-    return executable_->why_not_recorded();
+    return executable_->why_not_captured();
   };
   EXPECT_THAT(why_not(R"(
 graph @view(%x: f32[8,16]) -> f32[8,16] {
@@ -218,10 +218,10 @@ TEST_F(NullDeviceTest, SmallArgumentsOfTheCpuGoOverAtOnce) {
 
 TEST_F(NullDeviceTest, ArgumentsOfTheCpuAreRecordedWhereKernelsAloneReadThem) {
   compile(kNumbers);
-  EXPECT_EQ(executable_->why_not_recorded(), "");
+  EXPECT_EQ(executable_->why_not_captured(), "");
   const auto why_not = [&](std::string_view text) {
     compile(text);
-    return executable_->why_not_recorded();
+    return executable_->why_not_captured();
   };
   EXPECT_THAT(why_not(R"(
 graph @written(%x: f32[16], %cpu_a: f32[]) -> f32[16] {
@@ -230,14 +230,14 @@ graph @written(%x: f32[16], %cpu_a: f32[]) -> f32[16] {
   return %0
 }
 )"),
-              ::testing::HasSubstr("cpu_a is a tensor of the CPU"));
+              ::testing::HasSubstr("cpu_a is a CPU tensor"));
   EXPECT_THAT(why_not(R"(
 graph @weight(%x: f32[16], %cpu_a: f32[] param) -> f32[16] {
   %0: f32[16] = mul(%x, %cpu_a)
   return %0
 }
 )"),
-              ::testing::HasSubstr("cpu_a is a tensor of the CPU"));
+              ::testing::HasSubstr("cpu_a is a CPU tensor"));
 }
 
 TEST_F(NullDeviceTest, CopiesOnTheDeviceStandForArgumentsOfTheCpu) {

@@ -47,7 +47,7 @@ bool is_left_to_eager(const std::string& why) {
   if (why.starts_with("attention of f64")) return true;
   // oneDNN has these for processors with AVX-512 alone.
   return __builtin_cpu_supports("avx512bw") == 0 &&
-         why.find("a transposed convolution or a gradient of bf16") != std::string::npos;
+         why.find("a transposed convolution or a weight gradient of bf16") != std::string::npos;
 }
 
 class Rows : public testing::TestWithParam<const OpDef*> {};

@@ -114,10 +114,11 @@ std::string loops(std::string_view text, std::span<const std::string>) {
 }
 
 // cut [--outputs=n] [--tangents=n] [--by=time|kernels|bytes|nothing] [--most=bytes] [--saved]
-// [--no-output-saved|--outputs-saved]: both halves of a joint graph. Its first n outputs are the
-// forward's, its last n inputs tangents; weights are fixed; with --saved the host's own partition
-// keeps all inputs, with --no-output-saved no output of the forward. With --outputs-saved it keeps
-// all of these, and the tangents are known to be those of the outputs, in order.
+// [--no-output-saved|--outputs-saved]: forward and backward graph of a joint one. Its first n
+// outputs are the forward's, its last n inputs tangents; weights are fixed; with --saved the host's
+// own partition keeps all inputs, with --no-output-saved no output of the forward. With
+// --outputs-saved it keeps all of these, and the tangents are known to be those of the outputs, in
+// order.
 std::string cut(std::string_view text, std::span<const std::string> args) {
   graph::Graph joint = graph::parse(text, "in", ops::op_table());
   partition::Joint info{.forward_outputs = 1};
@@ -156,12 +157,12 @@ std::string cut(std::string_view text, std::span<const std::string> args) {
     info.output_of_tangent.push_back(
         i + tangents >= inputs ? static_cast<std::int32_t>(i + tangents - inputs) : -1);
   }
-  partition::Halves halves = partition::partition(joint, info, {}, weigh);
-  halves.settle_strides();
-  graph::verify(halves.forward);
-  graph::verify(halves.backward);
-  return fmt::format("{}{}# {} bytes\n", graph::to_string(halves.forward),
-                     graph::to_string(halves.backward), halves.bytes);
+  partition::TrainingGraphs graphs = partition::partition(joint, info, {}, weigh);
+  graphs.settle_strides();
+  graph::verify(graphs.forward);
+  graph::verify(graphs.backward);
+  return fmt::format("{}{}# {} bytes\n", graph::to_string(graphs.forward),
+                     graph::to_string(graphs.backward), graphs.bytes);
 }
 
 // A machine that does not depend on where the test runs: AVX-512 with 16 registers, two threads.
@@ -429,7 +430,8 @@ std::string expanded(std::string_view text, std::span<const std::string> args) {
     sym::Context& context = *program.program.context;
     schedule::Schedule how = kernel->schedule;
     if (blocks) how.blocks = blocks;
-    out += passed(schedule::expand(kernel->kernel, how, context), context, all, passes);
+    out += passed(schedule::expand(kernel->kernel, how, context, options.target), context, all,
+                  passes);
   }
   return out;
 }

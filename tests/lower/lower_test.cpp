@@ -384,7 +384,7 @@ TEST(Lower, ErrorsNameOpAndLine) {
   EXPECT_THAT(error_of<Unsupported>("graph @p(%x: f32[4]) -> f32[4] {\n"
                                     "  %0: f32[4] = add(%x, 1)\n"
                                     "  %1: f32[4] = copy_(%0, %x)\n  return %1\n}"),
-              testing::HasSubstr("no input"));
+              testing::HasSubstr("not a graph input"));
   EXPECT_THAT(error_of<InternalError>("graph @p(%x: f32[2,2]) -> f32[4] {\n"
                                       "  %0: f32[4] = wrong(%x)\n  return %0\n}"),
               testing::HasSubstr("is lowered as f32[2,2]"));

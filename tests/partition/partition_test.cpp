@@ -1,5 +1,6 @@
-// Random joint graphs: both halves together compute what the joint graph does, bit by bit, and what
-// is kept is the least that any choice would keep. A failure prints the seed and the graph.
+// Random joint graphs: forward and backward graph together compute what the joint graph does, bit
+// by bit, and what is kept is the least that any choice would keep. A failure prints the seed and
+// the graph.
 #include "partition/partition.h"
 
 #include <fmt/format.h>
@@ -132,24 +133,24 @@ void expect_same(const RefTensor& a, const RefTensor& b) {
   }
 }
 
-void expect_halves_compute(const Graph& joint, const Halves& halves, std::uint32_t seed) {
-  graph::verify(halves.forward);
-  graph::verify(halves.backward);
+void expect_graphs_compute(const Graph& joint, const TrainingGraphs& graphs, std::uint32_t seed) {
+  graph::verify(graphs.forward);
+  graph::verify(graphs.backward);
   std::mt19937 random(seed);
   std::vector<RefTensor> inputs;
   for (std::size_t i = 0; i < joint.inputs.size(); ++i) inputs.push_back(random_tensor(random));
   const std::vector<RefTensor> wanted = run(joint, inputs);
-  const std::vector<RefTensor> first = run(halves.forward, {inputs.begin(), inputs.begin() + 4});
+  const std::vector<RefTensor> first = run(graphs.forward, {inputs.begin(), inputs.begin() + 4});
   std::vector<RefTensor> kept(first.begin() + 2, first.end());
-  ASSERT_EQ(kept.size(), halves.kept.size());
+  ASSERT_EQ(kept.size(), graphs.kept.size());
   kept.insert(kept.end(), inputs.begin() + 4, inputs.end());
-  const std::vector<RefTensor> second = run(halves.backward, kept);
+  const std::vector<RefTensor> second = run(graphs.backward, kept);
   ASSERT_EQ(2 + second.size(), wanted.size());
   for (std::size_t i = 0; i < 2; ++i) expect_same(first[i], wanted[i]);
   for (std::size_t i = 0; i < second.size(); ++i) expect_same(second[i], wanted[2 + i]);
 }
 
-TEST(Partition, HalvesComputeWhatTheJointGraphDoes) {
+TEST(Partition, ForwardAndBackwardComputeWhatTheJointGraphDoes) {
   for (std::uint32_t seed = 0; seed < 400; ++seed) {
     RandomJoint maker(seed);
     const Graph joint = maker.make(14, 10);
@@ -159,10 +160,10 @@ TEST(Partition, HalvesComputeWhatTheJointGraphDoes) {
     for (const Weigh weigh : {Weigh::time, Weigh::kernels, Weigh::bytes, Weigh::nothing}) {
       Joint limited = info;
       limited.most_bytes = all;
-      Halves halves = partition(joint, limited, {}, weigh);
-      EXPECT_LE(halves.bytes, all);
-      halves.settle_strides();
-      expect_halves_compute(joint, halves, seed);
+      TrainingGraphs graphs = partition(joint, limited, {}, weigh);
+      EXPECT_LE(graphs.bytes, all);
+      graphs.settle_strides();
+      expect_graphs_compute(joint, graphs, seed);
     }
     if (testing::Test::HasFailure()) return;
   }

@@ -219,7 +219,7 @@ PARTS = {
     "options": failing((backend, "native_options"), (pair, "native_options")),
     "compiler": failing((backend, "get_compiler"), (pair, "get_compiler")),
     "GPU": failing((backend, "gpu_of"), (pair, "gpu_of")),
-    "looking for halves": failing((joint, "compiled_half")),
+    "looking for halves": failing((joint, "compiled_graph")),
     "looking for cuts": failing((segments, "must_cut")),
     "looking for weights": failing((backend, "_parameter_positions")),
     "telling strides": failing((layouts, "report")),
@@ -278,7 +278,7 @@ HALVES = {
     "strides of the forward": failing((layouts, "saved_strides")),
     "strides of the backward": failing((layouts, "argument_strides"), once=True),
     "strides told": failing((layouts, "report")),
-    "looking for halves": failing((joint, "compiled_half")),
+    "looking for halves": failing((joint, "compiled_graph")),
 }
 
 

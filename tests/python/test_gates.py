@@ -91,8 +91,8 @@ def dice_loss(x, t):
 
 def rotary_halves(x, c, s):
     half = x.shape[-1] // 2
-    turned = torch.cat((-x[..., half:], x[..., :half]), -1)
-    return x * c + turned * s
+    rotated = torch.cat((-x[..., half:], x[..., :half]), -1)
+    return x * c + rotated * s
 
 
 def rotary_pairs(x, c, s):
@@ -102,8 +102,8 @@ def rotary_pairs(x, c, s):
 
 def rotary_part(x, c, s):
     turn, keep = x[..., :32], x[..., 32:]
-    turned = torch.cat((-turn[..., 16:], turn[..., :16]), -1)
-    return torch.cat((turn * c + turned * s, keep), -1)
+    rotated = torch.cat((-turn[..., 16:], turn[..., :16]), -1)
+    return torch.cat((turn * c + rotated * s, keep), -1)
 
 
 def rotary_of_normed(x, w, c, s):

@@ -234,7 +234,7 @@ def test_convolutions_of_two_graphs_are_searched_at_once():
 
 
 @pytest.mark.parametrize("columns", [4099, 4096, 4098])
-def test_wide_products(columns):
+def test_fused_gemms(columns):
     layer = torch.nn.Linear(64, columns, dtype=torch.bfloat16)
     x = bf16(2048, 64)
     with torch.no_grad():
@@ -319,7 +319,7 @@ def test_gelu_of_every_narrow_number(dtype, digits):
 
 
 # Sizes for which blocks turn tiles around, whole ones and not; those that are no multiple of an
-# access are not turned, nor are bytes.
+# access are not transposed, nor are bytes.
 _TRANSPOSED = {
     "whole": lambda: (lambda x, y: x.t() + y, bf16(4352, 4224), bf16(4224, 4352)),
     "tails": lambda: (lambda x, y: x.t() + y, bf16(4328, 4200), bf16(4200, 4328)),

@@ -1,4 +1,4 @@
-"""Attention written out by hand in training on a GPU: torch's own kernels, each against f64 and eager."""
+"""Decomposed attention in training on a GPU: torch's own kernels, each against f64 and eager."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def added_least(q, k, v, mask):
     return F.softmax(scores_of(q, k) + (1.0 - mask) * torch.finfo(torch.float32).min, -1) @ v
 
 
-def added_blind(q, k, v, mask):
+def added_fully_masked(q, k, v, mask):
     """Nobody reads the row that sees nothing."""
     s = scores_of(q, k)
     hidden = (1.0 - mask).to(s.dtype) * (-65504.0 if s.dtype == torch.float16 else -1e38)
@@ -137,7 +137,7 @@ def padding(batch, columns):
     return mask
 
 
-def blind(rows, columns):
+def fully_masked(rows, columns):
     """One row sees nothing."""
     mask = ones_tril(rows, columns)
     mask[..., 3, :] = 0
@@ -160,11 +160,11 @@ FORMS = {
     "padding": ((4, 64), lambda b, n: Attention(filled, padding(b, n))),
     "padding, odd": ((4, 61), lambda b, n: Attention(filled_number, padding(b, n))),
     "number": ((2, 64), lambda b, n: Attention(filled_number, ones_tril(n, n))),
-    "blind row": ((2, 64), lambda b, n: Attention(filled_number, blind(n, n))),
+    "fully masked row": ((2, 64), lambda b, n: Attention(filled_number, fully_masked(n, n))),
     "added": ((2, 64), lambda b, n: Attention(added_as_scores, torch.randn(1, HEADS, n, n))),
     "added, by head": ((2, 61), lambda b, n: Attention(added_as_scores, torch.randn(b, 1, n, n))),
     "added, least": ((4, 64), lambda b, n: Attention(added_least, padding(b, n))),
-    "added, blind row": ((2, 64), lambda b, n: Attention(added_blind, blind(n, n))),
+    "added, fully masked row": ((2, 64), lambda b, n: Attention(added_fully_masked, fully_masked(n, n))),
     "grouped": ((2, 64), lambda b, n: Attention(grouped, kv_heads=2)),
 }  # fmt: skip
 # (dtype of parameters, of autocast)
@@ -239,7 +239,7 @@ def test_gradients(form, kind):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("form", ["plain", "odd", "causal", "buffer", "buffer, odd", "added", "blind row",
+@pytest.mark.parametrize("form", ["plain", "odd", "causal", "buffer", "buffer, odd", "added", "fully masked row",
                                   "padding, odd", "by batch"])  # fmt: skip
 def test_each_kernel(form, kernel, monkeypatch):
     monkeypatch.setattr(attention_ways, "for_training", lambda *given: KERNELS[kernel])
@@ -285,7 +285,7 @@ def test_an_f32_mask_of_many_values_stays():
 
 
 def test_a_row_of_minus_infinity_is_nan():
-    model = Attention(filled, blind(64, 64)).cuda()
+    model = Attention(filled, fully_masked(64, 64)).cuda()
     x = torch.randn(2, 64, HEADS * WIDTH, device="cuda")
     run = torch.compile(model, backend="inkle", fullgraph=True)
     got, wanted = gradients(model, run, x, torch.bfloat16), gradients(model, model, x, torch.bfloat16)
@@ -331,10 +331,10 @@ def test_dropout(p, kernel, monkeypatch):
 def test_gradients_that_lie_otherwise(monkeypatch):
     """The same geometry of query, key and value, another of the gradient."""
     monkeypatch.setattr(attention_ways, "for_training", lambda *given: KERNELS["cudnn"])
-    for turned in (False, True, False):
-        model = Attention(lambda q, k, v, m: plain(q, k, v, m) * (2.0 if turned else 1.0)).cuda()
+    for is_scaled in (False, True, False):
+        model = Attention(lambda q, k, v, m: plain(q, k, v, m) * (2.0 if is_scaled else 1.0)).cuda()
         inner = model.function
-        if turned:
+        if is_scaled:
             model.function = lambda q, k, v, m: inner(q, k, v, m).contiguous().sin()
         torch._dynamo.reset()
         inkle.reset()

@@ -297,7 +297,7 @@ def test_graphs_write_to_arguments_that_move(kind, dynamic):
                 torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("kind", ["gaps", "repeated", "turned", "shared", "wide"])
+@pytest.mark.parametrize("kind", ["gaps", "repeated", "transposed", "shared", "wide"])
 def test_graphs_copy_inputs_that_move(kind):
     """Each call has another address; what cannot be copied with its strides is not recorded."""
 
@@ -307,7 +307,7 @@ def test_graphs_copy_inputs_that_move(kind):
         return {
             "gaps": lambda: memory[:, :1000],
             "repeated": lambda: memory[:1, :100].expand(128, 100),
-            "turned": lambda: memory[:32].t()[:, ::2],
+            "transposed": lambda: memory[:32].t()[:, ::2],
             "shared": lambda: memory.as_strided((64, 100), (50, 1)),
             "wide": lambda: memory[:, :4],
         }[kind]()

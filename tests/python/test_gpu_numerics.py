@@ -181,11 +181,11 @@ def test_bits_beside_constant_scalars(name: str, place: str, dtype: torch.dtype)
 
 
 NOT_HELD: dict[str, tuple[int, Callable[..., Any], str]] = {
-    "rows": (1, lambda x: x.sum(-1), "how many threads of a GPU share a sum"),
-    "norms": (1, lambda x: F.layer_norm(x, (16,)), "how many threads of a GPU share a sum"),
-    "softmax": (1, lambda x: x.softmax(-1), "how many threads of a GPU share a sum"),
-    "scans": (1, lambda x: x.cumsum(-1), "how many threads of a GPU share a sum"),
-    "products of scans": (1, lambda x: x.cumprod(0), "how many threads of a GPU share a sum"),
+    "rows": (1, lambda x: x.sum(-1), "GPU threads that share a sum"),
+    "norms": (1, lambda x: F.layer_norm(x, (16,)), "GPU threads that share a sum"),
+    "softmax": (1, lambda x: x.softmax(-1), "GPU threads that share a sum"),
+    "scans": (1, lambda x: x.cumsum(-1), "GPU threads that share a sum"),
+    "products of scans": (1, lambda x: x.cumprod(0), "GPU threads that share a sum"),
     "products": (2, lambda x, y: x @ y.t(), "the library's matrix products have an order"),
 }
 
@@ -220,4 +220,4 @@ def test_batch_invariant_adds_in_order_unless_it_is_told_not_to(name: str) -> No
     operands = [((8, 16), torch.float32), ((8, 16), torch.int64)]
     assert told_of(SCATTERS[name], operands, "batch_invariant") == {}
     found = told_of(SCATTERS[name], operands, "batch_invariant", deterministic=False)
-    assert list(found.values()) == ["threads of a GPU add to an element in any order"], found
+    assert list(found.values()) == ["GPU threads add to an element in any order"], found

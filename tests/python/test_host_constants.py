@@ -31,7 +31,7 @@ def returned_of_host(x):
     return positions, x[:, :3] * positions.to(x.device)
 
 
-def turned(x):
+def transposed(x):
     return x @ torch.ones(3, 5).t().to(x.device)
 
 
@@ -90,7 +90,7 @@ def test_what_eager_cannot_compute_stays():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
-@pytest.mark.parametrize("function", [table, literals, returned, returned_of_host, turned, viewed, of_input])
+@pytest.mark.parametrize("function", [table, literals, returned, returned_of_host, transposed, viewed, of_input])
 def test_on_a_gpu(function, mode):
     torch._dynamo.reset()
     inkle.reset()

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 import inkle
 from checks import IS_OLDER_TORCH, leaves, randn, same
-from inkle.eager_half import size_of
+from inkle.eager_graph import size_of
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 

@@ -1,4 +1,4 @@
-"""Attention written out by hand in joint graphs on a GPU that is not there: what becomes of it."""
+"""Decomposed attention in joint graphs on a GPU that is not there: what becomes of it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_forms(form, kind, compiled):
     assert forms.attention_calls() == forms.pair_of("efficient")
     assert not any("softmax" in label for label in labels(reports))
     # Query, key, value and gradient are read where they lie, but where eager copies them, too.
-    if form not in ("by batch", "cross", "grouped", "added, blind row"):
+    if form not in ("by batch", "cross", "grouped", "added, fully masked row"):
         assert not {"copy", "eager"} & set(labels(reports)), labels(reports)
 
 

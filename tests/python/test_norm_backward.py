@@ -66,7 +66,7 @@ def test_norms(kind, mode, sizes):
 
 
 @pytest.mark.cpu_only
-def test_the_backward_of_a_norm_is_one_walk_and_its_second_stage():
+def test_the_backward_of_a_norm_is_one_kernel_and_its_second_stage():
     norm, x = nn.LayerNorm(96), torch.randn(1024, 96, requires_grad=True)
     run = torch.compile(norm, backend="inkle", fullgraph=True, options={"strict": True})
     run(x).backward(torch.randn(1024, 96))

@@ -195,11 +195,11 @@ def test_updates_in_place_keep_the_order_of_reads():
 
 def test_updates_from_elsewhere_in_the_tensor():
     def function(x, y):
-        turned = x.flip(0) + y
+        flipped = x.flip(0) + y
         rows = x.sum(1, keepdim=True) + y
-        x.copy_(turned)
+        x.copy_(flipped)
         y.add_(rows)
-        return turned * 2
+        return flipped * 2
 
     torch._dynamo.reset()
     wanted = [randn(40, 50) for _ in range(2)]

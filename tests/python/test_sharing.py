@@ -582,15 +582,15 @@ _ATEN = torch.ops.aten
     lambda x, y, z: _ATEN.native_dropout_backward(x, y > 0, 2.0),
     lambda x, y, z: _ATEN._log_softmax_backward_data(x, y, 0, x.dtype),
 ])  # fmt: skip
-@pytest.mark.parametrize("turned", [0, 1])
-def test_strides_of_gradients_of_several_layouts(op: Callable[..., Any], turned: int) -> None:
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_strides_of_gradients_of_several_layouts(op: Callable[..., Any], transposed: int) -> None:
     """And a view by its place in memory has eager's values."""
     def program(*operands: torch.Tensor) -> Tensors:
         y = op(*operands)
         return y, y.as_strided((15,), (1,))
 
     operands = [torch.randn(3, 5) for _ in range(3)]
-    operands[turned] = torch.randn(5, 3).t()
+    operands[transposed] = torch.randn(5, 3).t()
     found, wanted = torch.compile(program, backend="inkle")(*operands), program(*operands)
     assert found[0].stride() == wanted[0].stride()
     torch.testing.assert_close(found, wanted)

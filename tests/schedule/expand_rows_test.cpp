@@ -350,7 +350,7 @@ TEST(ExpandRows, Scratch) {
 
 // Parts of rows that a block goes along one after the other: sums over each row, a result for each
 // element, and sums over the columns of a part.
-void check_walk(const BlockSchedule& blocks, std::int64_t n, DType dtype, bool two_loops) {
+void check_sequential(const BlockSchedule& blocks, std::int64_t n, DType dtype, bool two_loops) {
   KernelBuilder b;
   constexpr std::int64_t kParts = 2;
   const std::int64_t rows_of_part = two_loops ? 6 : 5;
@@ -364,10 +364,10 @@ void check_walk(const BlockSchedule& blocks, std::int64_t n, DType dtype, bool t
   Expr row = part * rows_of_part;
   if (two_loops) row = row + b.outer(b.constant(2)) * std::int64_t{3};
   row = row + b.outer(b.constant(two_loops ? 3 : rows_of_part));
-  b.loops.walked = two_loops ? 2 : 1;
+  b.loops.sequential = two_loops ? 2 : 1;
   const std::uint32_t columns = b.scratch(DType::f32, b.constant(n));
   const std::uint32_t squares = b.scratch(DType::f32, b.constant(n));
-  for (Scratch& s : b.loops.scratch) s.walks = true;
+  for (Scratch& s : b.loops.scratch) s.is_carried = true;
   const auto load = [&](BodyBuilder& body, std::uint32_t buffer, Expr k) {
     return body.cast(body.load(buffer, dtype, {row * n + k}), DType::f32);
   };
@@ -433,7 +433,7 @@ TEST(ExpandRows, SequentialRows) {
       for (const DType dtype : {DType::f32, DType::bf16}) {
         for (const bool two_loops : {false, true}) {
           SCOPED_TRACE(fmt::format("{} {}", n, abi::name_of(dtype)));
-          check_walk(blocks, n, dtype, two_loops);
+          check_sequential(blocks, n, dtype, two_loops);
           if (HasFailure()) return;
         }
       }

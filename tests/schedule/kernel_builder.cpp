@@ -283,7 +283,7 @@ struct Interpreter {
   void part() {
     iteration(Phase::first);
     const std::vector<loop::Dim> walked(
-        loops.outer.end() - static_cast<std::ptrdiff_t>(loops.walked), loops.outer.end());
+        loops.outer.end() - static_cast<std::ptrdiff_t>(loops.sequential), loops.outer.end());
     points(walked, 0, [&] { iteration(Phase::each); });
     iteration(Phase::last);
   }
@@ -328,8 +328,8 @@ std::int64_t interpret(const Kernel& kernel, const LoopKernel& loops, std::vecto
   for (std::size_t i = 0; i < sizes.size(); ++i) machine.symbols[kernel.sizes[i].node()] = sizes[i];
   for (const auto& s : loops.scratch)
     machine.scratch.emplace_back(s.dtype, machine.value(s.elements));
-  const std::vector<loop::Dim> parts(loops.outer.begin(),
-                                     loops.outer.end() - static_cast<std::ptrdiff_t>(loops.walked));
+  const std::vector<loop::Dim> parts(
+      loops.outer.begin(), loops.outer.end() - static_cast<std::ptrdiff_t>(loops.sequential));
   machine.points(parts, 0, [&] { machine.part(); });
   return machine.status;
 }

@@ -85,13 +85,13 @@ TEST(NestPasses, EachHasANameOfItsOwnAndADoc) {
 TEST(NestPasses, ThoseThatTheOptionsDoNotNeedAreNotRun) {
   Options batch_invariant = options_of();
   batch_invariant.numerics = abi::Numerics::batch_invariant;
-  EXPECT_TRUE(contains(names_run({}), "cut_columns"));
-  EXPECT_TRUE(contains(names_run({}, options_of(true)), "cut_columns"));
-  EXPECT_FALSE(contains(names_run({}, batch_invariant), "cut_columns"));
+  EXPECT_TRUE(contains(names_run({}), "split_columns"));
+  EXPECT_TRUE(contains(names_run({}, options_of(true)), "split_columns"));
+  EXPECT_FALSE(contains(names_run({}, batch_invariant), "split_columns"));
   EXPECT_TRUE(contains(names_run({}), "split_channels"));
   EXPECT_FALSE(contains(names_run({}, options_of(true)), "split_channels"));  // of inference
-  EXPECT_FALSE(contains(names_run({}), "join_endings"));                      // of a GPU
-  EXPECT_FALSE(contains(names_run({}), "pad_products"));
+  EXPECT_FALSE(contains(names_run({}), "fuse_last_blocks"));                  // of a GPU
+  EXPECT_FALSE(contains(names_run({}), "pad_gemms"));
 }
 
 TEST(NestPasses, EachThatMayBeSkippedIsAndTheRestVerifies) {

@@ -39,7 +39,7 @@ constexpr Case kCases[] = {
   %2: f32[501] = neg(%y)
   return %1, %2
 })"},
-    {"two endings", 2, 1e-5,
+    {"two last blocks", 2, 1e-5,
      // The products' memory is larger than that of both sums' parts.
      R"(graph @g(%x: f32[1024,100], %y: f32[1024,96], %z: f32[200,200]) -> f32[100], f32[96], f32[200,200] {
   %0: f32[100] = sum_dim(%x, [0], false)
@@ -48,7 +48,7 @@ constexpr Case kCases[] = {
   %3: f32[200,200] = matmul(%2, %z)
   return %0, %1, %3
 })"},
-    {"ending and rows", 2, 1e-5,
+    {"last block and rows", 2, 1e-5,
      R"(graph @g(%x: f32[1024,100], %y: f32[37,50]) -> f32[100], f32[37] {
   %0: f32[100] = sum_dim(%x, [0], false)
   %1: f32[37] = sum_dim(%y, [1], false)

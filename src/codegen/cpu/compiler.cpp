@@ -1,6 +1,6 @@
 // Kernels to machine code of the host: LLVM's code generator makes an object file of each kernel,
-// those of one call are linked to one image and put into memory. No optimisation pass of LLVM runs
-// but those of instruction selection: the emitter writes what it wants.
+// those of one call are linked to one image and loaded into memory. No optimisation pass of LLVM
+// runs but those of instruction selection: the emitter writes optimised code.
 #include "codegen/cpu/compiler.h"
 
 #include <llvm/ADT/SmallVector.h>
@@ -67,7 +67,7 @@ const image::InstructionSet* chosen_set(const std::string& name) {
   if (set == nullptr) {
     std::vector<std::string_view> known;
     for (const image::InstructionSet& one : image::instruction_sets()) known.push_back(one.name);
-    user_error("no instruction set {}, only {}", name, fmt::join(known, ", "));
+    user_error("unknown instruction set {}: needs one of {}", name, fmt::join(known, ", "));
   }
   return set;
 }
@@ -76,18 +76,18 @@ Processor processor_of(const abi::Target& row) {
   return {row, std::string(row.processor), std::string(row.features)};
 }
 
-// The last row of such vectors whose own feature the host has.
+// The last target row with such vectors whose feature the host has.
 const abi::Target& host_row(const llvm::StringMap<bool>& features, std::int32_t vector_bytes) {
   const abi::Target* found = nullptr;
   for (const abi::Target& row : abi::targets()) {
     const bool is_like = !row.has_blocks && row.vector_bytes == vector_bytes;
     if (is_like && (row.own_feature.empty() || features.lookup(row.own_feature))) found = &row;
   }
-  if (found == nullptr) user_error("no vectors of {} bytes, only 32 and 64", vector_bytes);
+  if (found == nullptr) user_error("no vectors of {} bytes: needs 32 or 64", vector_bytes);
   return *found;
 }
 
-// The processor at hand with vectors of so many bytes; 0: its widest.
+// The host processor with vectors of so many bytes; 0: its widest.
 Processor host_processor(std::int32_t vector_bytes) {
   auto features = llvm::sys::getHostCPUFeatures();
   if (!image::has_tiles()) {
@@ -211,7 +211,7 @@ CpuCompiler::CpuCompiler(TargetOptions options) : impl_(std::make_unique<Impl>()
 #endif
   INKLE_CHECK(impl.machine != nullptr, "LLVM knows no target {}: {}", impl.triple.str(), error);
   if (options.optimization < 0 || options.optimization > 3) {
-    user_error("no optimization level {}, only 0 to 3", options.optimization);
+    user_error("unknown optimization level {}: needs 0 to 3", options.optimization);
   }
   impl.level = static_cast<llvm::CodeGenOptLevel>(options.optimization);
   target_ =
@@ -232,11 +232,11 @@ const abi::Target& CpuCompiler::row() const { return impl_->processor.target; }
 
 namespace {
 
-// The function of every object, and no name of its kernel: equal kernels of two programs have equal
-// machine code.
+// The function's name in every object, instead of the kernel's: equal kernels of two programs have
+// equal machine code.
 constexpr std::string_view kFunction = "kernel.";
 
-// What has no code is told with the user's lines, by which the caller leaves it to another way.
+// Unsupported errors carry the user's lines, by which the caller runs those nodes in eager.
 EmittedKernel emit(Ir& module, const CompileUnit& unit, const Processor& processor,
                    const CompileOptions& options) {
   const schedule::Kernel& kernel = *unit.kernel;
@@ -249,7 +249,7 @@ EmittedKernel emit(Ir& module, const CompileUnit& unit, const Processor& process
   }
 }
 
-// One image of all.
+// Links all kernels to one image and loads it.
 void load_into(std::vector<CompiledKernel>& kernels, std::span<const CompileUnit> units) {
   std::vector<image::Object> objects;
   std::vector<std::string> names;

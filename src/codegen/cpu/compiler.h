@@ -34,7 +34,7 @@ struct TargetOptions {
   // Effort of instruction selection, 0 to 3.
   std::int32_t optimization = 2;
 
-  // Who writes matrix products; nothing: whom the device's row names.
+  // What computes matrix products; nullopt: what the device's row names.
   std::optional<abi::GemmSource> gemm;
 
   // INKLE_ISA=avx2 or avx512 sets vector_bytes.
@@ -78,7 +78,7 @@ class CpuCompiler {
   CpuCompiler(const CpuCompiler&) = delete;
   CpuCompiler& operator=(const CpuCompiler&) = delete;
 
-  // In the order of the units. Uses several threads. A kernel outside of what this generator does
+  // In the order of the units. Uses several threads. A kernel that this generator does not support
   // throws Unsupported; the caller may try the others by themselves. Kernels' expressions must
   // belong to one Context, which is used by the calling thread only.
   [[nodiscard]] std::vector<CompiledKernel> compile(std::span<const CompileUnit> units,
@@ -92,7 +92,7 @@ class CpuCompiler {
   // Processor and features that objects need, e.g. for a cache key.
   [[nodiscard]] const std::string& target() const { return target_; }
   // Whether the host has the instruction set that was asked for. If not, kernels are object files
-  // that are not put into memory.
+  // that are not loaded.
   [[nodiscard]] bool runs_here() const { return runs_here_; }
 
  private:

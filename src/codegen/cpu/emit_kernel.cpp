@@ -1,4 +1,4 @@
-// A kernel's function: what runs between its schedule and LLVM.
+// Emits a kernel's function: expands its schedule to kernel IR, runs passes, prints LLVM IR.
 #include <utility>
 
 #include "base/error.h"

@@ -81,7 +81,7 @@ Value* Ir::at_depth(int d, const std::function<Value*()>& emit) {
   INKLE_CHECK(d <= depth(), "no open loop at depth {}", d);
   if (d == depth()) return emit();
   llvm::IRBuilderBase::InsertPointGuard guard(impl_->builder);
-  // Loops further in are not open at that place.
+  // Loops further in are not open at that point.
   std::vector<llvm::Instruction*> inner(impl_->anchors.begin() + d, impl_->anchors.end());
   impl_->builder.SetInsertPoint(inner.front());
   impl_->anchors.resize(static_cast<std::size_t>(d));

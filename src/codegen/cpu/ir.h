@@ -35,7 +35,7 @@ class Ir {
   Ir& operator=(const Ir&) = delete;
 
   [[nodiscard]] llvm::Module& module();
-  // At the place of emission.
+  // At the insertion point.
   [[nodiscard]] llvm::IRBuilderBase& builder();
   // Starts the kernel function void(ptr, ptr, ptr, i64, i64) and returns its arguments.
   Values begin_function(std::string_view name, std::string_view cpu, std::string_view features,
@@ -52,10 +52,10 @@ class Ir {
   [[nodiscard]] Type* pointer();
   [[nodiscard]] Value* i64(std::int64_t value);
 
-  // Control flow. The current depth is the number of loops around the point of emission.
+  // Control flow. The current depth is the number of loops around the insertion point.
   [[nodiscard]] int depth() const;
-  // Runs `emit` at the place where values of depth d live: just before the loop that leads from
-  // depth d to d + 1; d == depth() is the current place.
+  // Runs `emit` at depth d: in the preheader of the loop that leads from depth d to d + 1;
+  // d == depth() is the insertion point.
   Value* at_depth(int d, const std::function<Value*()>& emit);
 
   using LoopBody = std::function<Values(Value* i, const Values& carried)>;
@@ -66,8 +66,8 @@ class Ir {
   };
   Values loop(Value* begin, Value* end, Value* step, Values carried, const LoopFacts& facts,
               const LoopBody& body);
-  // Both sides give as many values, of the same types; fine at any place. Neither side may hoist
-  // beyond itself what must not run when it does not.
+  // Both sides yield values of the same types; allowed at any insertion point. Neither side may
+  // hoist out of the branch what must not run when the side does not.
   Values branch(Value* condition, bool likely, const std::function<Values()>& then,
                 const std::function<Values()>& otherwise);
 

@@ -128,7 +128,7 @@ Value* fma_in_parts(Ir& ir, Value* a, Value* b, Value* c) {
   Value* back = fsub(ir, sum, product);
   Value* rest = fadd(ir, fsub(ir, product, fsub(ir, sum, back)), fsub(ir, c, back));
   Value* correction = fadd(ir, rest, lost);
-  // Splitting what is near the largest number overflows.
+  // Splitting a value near the largest finite one overflows.
   return select(ir, fcmp(ir, Compare::eq, correction, correction), fadd(ir, sum, correction), sum);
 }
 
@@ -327,8 +327,8 @@ Value* masked_load(Ir& ir, Type* t, Value* address, int alignment, Value* mask, 
                                        mask, otherwise);
 }
 void masked_store(Ir& ir, Value* v, Value* address, int alignment, Value* mask) {
-  // With AVX-512, LLVM 22 stores all four bytes of a number that was narrowed from four if its mask
-  // is known to have one lane.
+  // With AVX-512, LLVM 22 stores all four bytes of an element that was narrowed from four if its
+  // mask is known to have one lane.
   if (has_first_lane_only(mask)) {
     store(ir, extract(ir, v, 0), address, alignment);
     return;

@@ -1,4 +1,4 @@
-// Arithmetic, conversions, vectors and memory: instructions at the place of emission of `ir`.
+// Arithmetic, conversions, vectors and memory: instructions at the insertion point of `ir`.
 #pragma once
 
 #include <span>
@@ -51,8 +51,8 @@ Value* look_up(Ir& ir, std::span<const double> table, Value* i);
 // 1 / a with a relative error of at most 2^-14 for f32 vectors, where the machine has an
 // instruction for it; else null.
 Value* approximate_reciprocal(Ir& ir, Value* a);
-// A pair of bf16 in each lane of 32 bits: `low` and `high`, 16 lanes of f32, rounded; numbers
-// below the least normal one are 0. With AVX512-BF16 alone.
+// A pair of bf16 in each lane of 32 bits: `low` and `high`, 16 lanes of f32, rounded; subnormals
+// are flushed to 0. With AVX512-BF16 alone.
 Value* pack_bf16(Ir& ir, Value* low, Value* high);
 // c + a * b of such pairs, the high products first, each rounded.
 Value* dot_bf16(Ir& ir, Value* c, Value* a, Value* b);

@@ -1,4 +1,4 @@
-// The values of a kernel while it is printed: where the code stands, what each value is there.
+// The values of a kernel while it is printed: the current region, and what each value is there.
 #pragma once
 
 #include <unordered_map>
@@ -21,11 +21,11 @@ class KernelValues {
 
   [[nodiscard]] bool varies(kernel::ValueId v) const { return varies_[v]; }
   void define(kernel::ValueId v, Value* value);
-  // As it is, or in each lane where the one who uses it has lanes.
+  // As it is, or broadcast to all lanes where its user has lanes.
   [[nodiscard]] Value* get(kernel::ValueId v, bool in_lanes);
   // Each as `as` varies.
   [[nodiscard]] Values get_all(const kernel::Values& list, const kernel::Values& as);
-  // What a side of a branch makes in each lane is not there behind the branch.
+  // Broadcasts that a side of a branch makes do not dominate what follows the branch.
   [[nodiscard]] Values inside_branch(const std::function<Values()>& run);
 
  private:

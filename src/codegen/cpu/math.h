@@ -17,7 +17,7 @@ Value* emit_math(Ir& ir, loop::Opcode opcode, std::span<Value* const> operands);
 // The C function of scalars `name`, called for each lane.
 Value* call_lanes(Ir& ir, std::string_view name, std::span<Value* const> operands);
 
-// exp of f32, for kernels written by hand; the second where x is at most 71.
+// exp of f32, for templates; the second where x is at most 71.
 Value* exp_f32(Ir& ir, Value* x);
 Value* exp_of_small(Ir& ir, Value* x);
 

@@ -261,7 +261,7 @@ std::array<Value*, 4> philox(Ir& ir, Value* seed, Value* counter) {
   return c;
 }
 
-// Interleaving halves log2(lanes) times moves element (i, j) to (j, i).
+// Transposes: interleaving halves log2(lanes) times moves element (i, j) to (j, i).
 void transpose(Ir& ir, Values& square) {
   const std::size_t n = square.size();
   const auto lanes = static_cast<int>(n);

@@ -26,7 +26,7 @@ Value* emit_operation(Ir& ir, const loop::Instruction& instruction, DType operan
 // The four words of Philox-4x32-10 with the key `seed` and the counter {counter, 0}, all i64.
 std::array<Value*, 4> philox(Ir& ir, Value* seed, Value* counter);
 
-// As many vectors as each has lanes: lane j of vector i becomes lane i of vector j.
+// Transposes as many vectors as each has lanes: lane j of vector i becomes lane i of vector j.
 void transpose(Ir& ir, Values& square);
 
 }  // namespace inkle::codegen::cpu

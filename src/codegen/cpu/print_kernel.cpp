@@ -304,7 +304,7 @@ class KernelPrinter {
                    is_f32 ? exp_of_small(ir_, x) : emit_math(ir_, loop::Opcode::exp, operands));
   }
 
-  // Of single values as of vectors, of which one lane counts.
+  // Scalars are computed as vectors, of which one lane is used.
   void pairs(const Operation& op, kernel::NamedFunction which) {
     constexpr int kLanes = 16;
     const bool wide = values_.varies(op.results[0]);
@@ -320,7 +320,7 @@ class KernelPrinter {
     values_.define(op.results[0], wide ? result : extract(ir_, result, 0));
   }
 
-  // Random words of lanes that count on from a multiple of 4: four of them share what is computed.
+  // Random words of lanes with consecutive counters from a multiple of 4: a Philox call gives four.
   void neighbouring_random(const Operation& op) {
     const int counters = values_.lanes() / 4;
     Value* seed = values_.get(op.operands[0], false);
@@ -428,10 +428,10 @@ class KernelPrinter {
     for (std::size_t r = 0; r < yields.size(); ++r) values_.define(op.results[r], yields[r]);
   }
 
-  // Over the lanes, by halves.
+  // A tree reduction over the lanes: the halves are combined until one lane is left.
   void reduce(const Operation& op) {
     INKLE_CHECK(std::get<kernel::Collective>(op.detail).lanes,
-                "kernel {}: a reduction over threads of a CPU", kernel_.name);
+                "kernel {}: a reduction over CPU threads is not supported", kernel_.name);
     const kernel::Region& merge = kernel_.regions[op.regions[0]];
     const int all = values_.lanes();
     const std::size_t count = op.operands.size();
@@ -450,7 +450,7 @@ class KernelPrinter {
     for (std::size_t s = 0; s < count; ++s) values_.define(op.results[s], states[s]);
   }
 
-  // Of the lanes up to each: those a step away join, and steps double.
+  // An inclusive scan over the lanes (Hillis-Steele): combines lanes `by` apart, and doubles `by`.
   void scan(const Operation& op) {
     const auto& how = std::get<kernel::Collective>(op.detail);
     INKLE_CHECK(how.lanes && !how.exclusive, "kernel {}: no code of a CPU for such a scan",

@@ -1,6 +1,6 @@
 // Kernel IR -> LLVM IR. A value that differs between the lanes of a vector region is a vector, the
-// others are scalars; everything stands where the kernel has it. What depends on no task is
-// computed once, before the loop over the tasks.
+// others are scalars; the order of operations is the kernel's. What depends on no task is
+// hoisted out of the loop over the tasks.
 #pragma once
 
 #include "codegen/cpu/kernel_code.h"
@@ -9,9 +9,9 @@
 namespace inkle::codegen::cpu {
 
 struct PrintOptions {
-  // LLVM is told how often loops run, where that is known. Else it takes loops in a branch that may
-  // not run for rare, and loops behind a hot one for as hot: in a template, whose time is spent in
-  // one loop of many, registers then go to the others.
+  // Gives LLVM branch weights for loops of known trip count. Else LLVM takes loops in an unlikely
+  // branch for cold, and loops after a hot one for as hot: in a template, whose time is spent in
+  // one loop of many, the register allocator then favours the others.
   bool counts_loops = false;
 };
 

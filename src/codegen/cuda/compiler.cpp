@@ -71,8 +71,8 @@ void compile_batch(Batch& batch, const std::string& architecture) {
   }
 }
 
-// What compiling a kernel takes, in characters: bodies are written out for each lane and each
-// iteration that is unrolled (resnet50's: 60 ms for pointwise kernels, 130 to 260 for moments).
+// The cost of compiling a kernel, in characters: bodies are repeated for each lane and each
+// unrolled iteration (resnet50's: 60 ms for pointwise kernels, 130 to 260 for moments).
 double work_of(const std::string& text, const schedule::BlockSchedule& blocks) {
   constexpr double kHeader = 50000;
   return kHeader + static_cast<double>(text.size()) * blocks.lanes * blocks.unroll;
@@ -106,7 +106,7 @@ std::vector<std::size_t> distribute(const std::vector<double>& work, std::size_t
   return result;
 }
 
-// What has no code is told with the nodes that the kernel stands for.
+// Unsupported errors carry the kernel's nodes.
 KernelSource written(const CompileUnit& unit, const abi::Target& target,
                      const kernel::PassOptions& passes, bool keeps_text) {
   try {

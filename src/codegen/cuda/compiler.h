@@ -16,6 +16,7 @@
 #include "abi/code.h"
 #include "abi/device.h"
 #include "abi/plan.h"
+#include "abi/target.h"
 #include "kernel/passes.h"
 #include "schedule/kernel.h"
 
@@ -50,7 +51,7 @@ class CudaCompiler {
   CudaCompiler(const CudaCompiler&) = delete;
   CudaCompiler& operator=(const CudaCompiler&) = delete;
 
-  // Throws Unsupported if a kernel is outside of what this generator does or if no NVRTC is found,
+  // Throws Unsupported if this generator does not support a kernel or if no NVRTC is found,
   // InternalError with NVRTC's log and the path of the text if that does not compile. Programs are
   // compiled on several threads. Kernels' expressions are used by the calling thread only.
   // `only_text`: nothing is compiled, and images are empty.

@@ -23,9 +23,8 @@ KernelSource print(kernel::Kernel made, const std::string& name, const schedule:
 }  // namespace
 
 KernelSource write_kernel(const schedule::Kernel& kernel, const schedule::Schedule& schedule,
-                          const std::string& name, sym::Context& context,
-                          const abi::Target& target, const kernel::PassOptions& passes,
-                          bool keeps_kernel) {
+                          const std::string& name, sym::Context& context, const abi::Target& target,
+                          const kernel::PassOptions& passes, bool keeps_kernel) {
   if (const auto* gemm = std::get_if<schedule::GemmKernel>(&kernel.body)) {
     kernel::Kernel made = write_gemm(kernel, *gemm, schedule, context);
     kernel::PassOptions own = passes;
@@ -33,7 +32,7 @@ KernelSource write_kernel(const schedule::Kernel& kernel, const schedule::Schedu
     return print(std::move(made), name, schedule, context, own, keeps_kernel);
   }
   if (!std::holds_alternative<schedule::LoopKernel>(kernel.body)) {
-    unsupported("{}: attention as a kernel of our own", fmt::join(kernel.sources, ", "));
+    unsupported("{}: no CUDA kernel for attention", fmt::join(kernel.sources, ", "));
   }
   INKLE_CHECK(schedule.blocks.has_value(), "kernel {} has no block schedule", kernel.name);
   return print(schedule::expand(kernel, schedule, context, target), name, schedule, context, passes,

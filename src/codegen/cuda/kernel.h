@@ -21,7 +21,7 @@ struct KernelSource {
 };
 
 // The function `name`; KernelSource::kernel is filled if it `keeps_kernel`. Throws Unsupported for
-// what no kernel computes.
+// what has no CUDA kernel.
 [[nodiscard]] KernelSource write_kernel(const schedule::Kernel& kernel,
                                         const schedule::Schedule& schedule, const std::string& name,
                                         sym::Context& context, const abi::Target& target,

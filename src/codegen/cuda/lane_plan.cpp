@@ -47,7 +47,7 @@ bool reads_changing(const Operation& op) {
   return !access.constant;
 }
 
-// Operations that the text has by themselves: no lane's operation passes them.
+// Operations that are printed by themselves: no operation of a lane moves across them.
 bool is_control(Op op) {
   switch (op) {
     case Op::loop:
@@ -102,7 +102,7 @@ const Operation* first_counter(const kernel::Kernel& kernel, const Operation& op
 
 struct LanePlan::Effects {
   bool reads = false;    // memory that this kernel may write
-  bool writes = false;   // or reports
+  bool writes = false;   // or sets the status
   bool control = false;  // stands by itself
   void add(const Effects& other) {
     reads = reads || other.reads;
@@ -113,8 +113,8 @@ struct LanePlan::Effects {
 
 struct LanePlan::Open {
   Segment segment;
-  bool writes = false;        // lanes or what comes behind them
-  bool after_writes = false;  // what comes behind them
+  bool writes = false;        // lanes or what comes after them
+  bool after_writes = false;  // what comes after them
 };
 
 LanePlan::LanePlan(const kernel::Kernel& kernel)
@@ -171,7 +171,7 @@ void LanePlan::find_widths(RegionId region, const kernel::Vector& vector) {
   }
 }
 
-// Casts of which only whole accesses store the results.
+// Casts whose results only vector accesses store.
 void LanePlan::find_pairs() {
   std::vector<OperationId> casts;
   for (OperationId o = 0; o < k_.operations.size(); ++o) {
@@ -217,7 +217,7 @@ bool LanePlan::is_after(OperationId o) const {
   return access.form == Form::splat || widths_[o] > 1;
 }
 
-// Run by the lanes one after the other.
+// Run by the lanes in order.
 bool LanePlan::is_lane_operation(OperationId o) const {
   const Operation& op = k_.operations[o];
   switch (op.op) {
@@ -239,7 +239,7 @@ bool LanePlan::is_lane_operation(OperationId o) const {
   }
 }
 
-// Calls f with the values that symbols of the operation's expressions are.
+// Calls f with the values of the symbols of the operation's expressions.
 template <class F>
 void LanePlan::for_each_symbol(const Operation& op, const F& f) const {
   if (symbols_.empty()) return;

@@ -1,5 +1,5 @@
-// How the operations of a vector region stand in the text. A thread's lanes are a loop that is
-// unrolled; what is one access for all lanes, and what they share, stands before or behind it:
+// How the operations of a vector region are printed. A thread's lanes are an unrolled loop; vector
+// accesses and what is uniform over the lanes come before or after it:
 //
 //   const Pack<bf16, 8> w3 = load_constant<8, 8>(p0 + ...);              before
 //   for (int l = 0; l < 8; ++l) { const float v4 = to_f32(w3, l); ... }  lanes
@@ -40,7 +40,7 @@ class LanePlan {
   [[nodiscard]] bool is_stored(kernel::ValueId v) const { return is_stored_[v]; }
   // Elements of the widest aligned access of a wide access; 1 where lanes go one by one.
   [[nodiscard]] int width(kernel::OperationId o) const { return widths_[o]; }
-  // A cast whose results are stored in whole accesses alone: lanes are made narrow in pairs.
+  // A cast whose results only vector accesses store: lanes are narrowed in pairs.
   [[nodiscard]] bool narrows_pairs(kernel::OperationId o) const { return pairs_[o]; }
 
  private:

@@ -16,7 +16,7 @@ MemoryText::MemoryText(const kernel::Kernel& kernel, ValueText& values)
   find_packs(k_.body, 1, {});
 }
 
-// Memory of a thread of which whole rows are stored or loaded by all lanes at once.
+// Local memory of a thread whose rows all lanes store or load in one vector access.
 void MemoryText::find_packs(RegionId region, int lanes, Expr lane) {
   for (const OperationId o : k_.regions[region].operations) {
     const kernel::Operation& op = k_.operations[o];

@@ -1,4 +1,4 @@
-// Memory of a kernel as text, at the place that is being written.
+// Memory of a kernel as text, at the point that is being printed.
 #pragma once
 
 #include "codegen/cuda/value_text.h"
@@ -19,7 +19,7 @@ class MemoryText {
   // Lanes of the packs of which the memory is an array, one for all lanes; 0: single elements.
   [[nodiscard]] int pack_lanes(kernel::MemoryId m) const { return packs_[m]; }
   [[nodiscard]] bool is_packs(kernel::MemoryId m) const { return packs_[m] != 0; }
-  // The pack of a whole access to such memory.
+  // The pack of a vector access to such memory.
   void pack_of(Writer& to, const kernel::Access& access) const;
 
  private:

@@ -206,7 +206,7 @@ class Compilation {
  private:
   void check(Nvrtc::Result result, const char* what) const {
     if (result == 0) return;
-    throw InternalError(fmt::format("NVRTC cannot {} {}: {}", what, path_, n_.error(result)));
+    throw InternalError(fmt::format("NVRTC failed to {} {}: {}", what, path_, n_.error(result)));
   }
 
   const Nvrtc& n_;
@@ -232,7 +232,7 @@ std::vector<std::byte> compile_program(const std::string& text, const std::strin
   if (result == kInvalidOption) result = compilation.run(all.first(all.size() - 1));
   const std::string messages = compilation.messages();
   if (result == kInvalidOption) {
-    unsupported("{} compiles nothing for {}: {}", n.path, architecture, messages);
+    unsupported("{} does not support the architecture {}: {}", n.path, architecture, messages);
   }
   if (result != 0) {
     throw InternalError(

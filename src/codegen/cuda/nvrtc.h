@@ -11,8 +11,8 @@ namespace inkle::codegen::cuda {
 // Machine code of a program for an architecture ("sm_90a"), or PTX ("compute_80"). `path`: the file
 // that the text is, or would be, found in, for line information and messages. Throws Unsupported if
 // no NVRTC is found or it does not know the architecture, InternalError with its log if the text
-// does not compile, or if its asynchronous products would run one after the other. `notes`: what
-// the assembler says of registers that do not suffice.
+// does not compile, or if ptxas would serialise its wgmma instructions. `notes`: the assembler's
+// warnings of register spills.
 [[nodiscard]] std::vector<std::byte> compile_program(const std::string& text,
                                                      const std::string& path,
                                                      const std::string& architecture,

@@ -20,7 +20,7 @@ AsynchronousPrinter::AsynchronousPrinter(const kernel::Kernel& kernel, ValueText
                                          const MemoryText& memory, Writer& out)
     : kernel_(kernel), text_(text), memory_(memory), out_(out) {
   if (kernel.fragments.empty()) return;
-  // An array that two values are made of in place, or that is read again, would be both of them.
+  // A fragment that is updated in place twice, or read after an update, needs a copy.
   std::vector<int> taken(kernel.values.size(), 0);
   uses_.resize(kernel.values.size(), 0);
   for (const Operation& op : kernel.operations) {
@@ -126,14 +126,14 @@ void AsynchronousPrinter::fill(const Operation& op) {
   out_.line("hold({});", text_.variable(v));
 }
 
-// Whether elements that follow each other in memory are of one k.
+// Whether contiguous elements have the same k (MN-major, not K-major).
 static bool is_across(const FragmentAccess& tile, bool is_right) {
   return (is_right ? tile.column_stride : tile.row_stride).is_constant(1);
 }
 
 // The descriptor of a tile in shared memory (PTX, "Matrix descriptor"): of rows of `swizzle` bytes,
-// eight of which are an atom. Where elements of one k follow each other, panels of such rows follow
-// each other at the leading offset.
+// eight of which are an atom. In MN-major tiles the leading offset is the distance between panels
+// of such rows.
 std::string AsynchronousPrinter::matrix(const FragmentAccess& tile, bool is_right) {
   const kernel::Memory& memory = kernel_.memories[tile.access.memory];
   const std::int64_t bytes = kernel::element_bytes(memory);
@@ -204,7 +204,7 @@ void AsynchronousPrinter::open_map(const Operation& op) {
               name_of(type.layout));
   for (std::size_t i = 0; i < op.results.size(); ++i) {
     const ValueId v = op.results[i];
-    // In place, where nobody else reads what was there.
+    // In place, where the old value has no other use.
     const bool in_place = i < op.operands.size() && uses_[op.operands[i]] == 1 &&
                           fragment_type(op.operands[i]) == fragment_type(v);
     if (in_place)
@@ -352,8 +352,8 @@ template <int Leading, int Stride, int Layout> INLINE u64 matrix(const void* at)
 }
 )";
 
-// v += a * b, 64 rows by so many columns by 16 terms; transposed: elements of one term follow each
-// other.
+// v += a * b, 64 rows by so many columns by 16 terms; transposed: elements of one term are
+// contiguous (MN-major).
 std::string multiply_helper(std::int32_t columns, DType dtype) {
   const int elements = columns / 2;
   std::string names, operands;
@@ -369,7 +369,7 @@ std::string multiply_helper(std::int32_t columns, DType dtype) {
       columns, elements, type, names, elements, elements + 1, elements + 2, elements + 3, operands);
 }
 
-// The same of a in registers, of which the assembler wants each product to begin with a fence.
+// The same with a in registers; ptxas needs a fence before each wgmma.
 std::string multiply_registers_helper(std::int32_t columns) {
   const int elements = columns / 2;
   std::string names, operands;

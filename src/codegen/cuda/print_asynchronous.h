@@ -1,6 +1,6 @@
-// Operations of sm_90a as lines of CUDA C++: mbarriers, copies of boxes, wgmma and what it leaves
-// in registers. A fragment is an array of each thread's elements; what is made of one in place, a
-// product added to it or the state of a loop, is that array.
+// Operations of sm_90a as lines of CUDA C++: mbarriers, TMA copies of boxes, wgmma and its
+// fragments. A fragment is an array of each thread's elements; a value that updates one in place,
+// an accumulation or a loop-carried state, shares that array.
 #pragma once
 
 #include "codegen/cuda/memory_text.h"

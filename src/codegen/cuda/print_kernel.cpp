@@ -51,8 +51,8 @@ class KernelPrinter {
   }
 
  private:
-  // Whether blocks read what others have written before a counter: memory that then changes while
-  // the kernel runs, which a pointer of its own would deny.
+  // Whether blocks read what other blocks have written, ordered by a counter: that memory changes
+  // while the kernel runs, so its pointers must not be __restrict__.
   bool reads_of_others() const {
     const auto acquires = [](const kernel::Operation& o) {
       const kernel::Access* access = kernel::access_of(o);
@@ -126,7 +126,7 @@ class KernelPrinter {
     out_.close(";");
   }
 
-  // Which instance this block is of, and its number in that.
+  // The instance of this block, and its index in that instance.
   void find_instance() {
     const auto instances = k_.launch.instances;
     out_.line("int at = 0;");
@@ -155,7 +155,7 @@ class KernelPrinter {
     }
   }
 
-  // The block's number taken apart along the grid's axes, the last one fastest, and its rank.
+  // The block's index split into indices along the grid's axes, the last one fastest, and its rank.
   void blocks() {
     std::vector<const kernel::Axis*> grid;
     for (const kernel::Axis& axis : k_.launch.axes) {
@@ -222,7 +222,7 @@ class KernelPrinter {
     }
   }
 
-  // Shared memory beyond what a block has without asking is one array, in which all have places.
+  // Shared memory beyond the static limit is one dynamic array that all memories are laid out in.
   void memories() {
     const bool is_dynamic = shared_bytes() > kStaticShared;
     const std::int64_t alignment = shared_alignment();
@@ -240,7 +240,7 @@ class KernelPrinter {
         continue;
       }
       const auto elements = kernel::element_count(memory).constant();
-      if (!elements) unsupported("kernel {}: {} of unknown size", k_.name, memory.name);
+      if (!elements) unsupported("kernel {}: {} needs a constant size", k_.name, memory.name);
       switch (memory.space) {
         case Space::registers:
         case Space::stack:
@@ -290,7 +290,7 @@ class KernelPrinter {
     return most;
   }
 
-  // With its place at a multiple of 16 bytes.
+  // Its offset is a multiple of 16 bytes.
   static std::int64_t shared_bytes(const Memory& memory) {
     const std::int64_t bytes =
         kernel::element_count(memory).constant().value_or(0) * kernel::element_bytes(memory);
@@ -316,7 +316,7 @@ class KernelPrinter {
       if (memory.space == Space::workspace) all = all + workspace_of(memory);
     }
     const auto bytes = all.constant();
-    if (!bytes) unsupported("kernel {}: a table with workspaces of dynamic size", k_.name);
+    if (!bytes) unsupported("kernel {}: a table needs workspaces of constant size", k_.name);
     return *bytes;
   }
 

@@ -1,4 +1,4 @@
-// Kernel IR -> CUDA C++. Everything stands where the kernel has it; nothing is decided here.
+// Kernel IR -> CUDA C++. The order of operations is the kernel's; nothing is decided here.
 #pragma once
 
 #include <string>

@@ -78,7 +78,7 @@ void OperationPrinter::end(ValueId v) {
   if (plan_.varies(v) && text_.in_lanes()) store_lane(v);
 }
 
-// What other segments need of a variable of the lanes' loop.
+// Stores a variable of the lanes' loop that other segments use to its array.
 void OperationPrinter::store_lane(ValueId v) {
   if (plan_.is_stored(v)) out_.put(text_.pack(v), ".at[l] = ", text_.variable(v), ";");
 }
@@ -146,7 +146,7 @@ void OperationPrinter::compute(const Operation& op) {
   end(result);
 }
 
-// Random words of lanes that count on from a multiple of 4.
+// Random words of lanes with consecutive counters from a multiple of 4.
 void OperationPrinter::random(const Operation& op, const Operation& counter) {
   begin_pack(op.results[0]);
   out_.add("philox_pack<", digits(text_.lanes()), ">(", text_.of(op.operands[0]), ", ");

@@ -233,7 +233,7 @@ void RegionPrinter::fold(const Operation& op) {
   }
 }
 
-// A branch that does nothing but load an element where its condition holds: a choice.
+// A branch that only loads an element where its condition holds is printed as `?:`.
 bool RegionPrinter::chosen_load(const Operation& op) {
   if (op.results.size() != 1 || text_.is_array(op.results[0])) return false;
   const kernel::Region& then = k_.regions[op.regions[0]];

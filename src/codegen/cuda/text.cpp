@@ -57,7 +57,7 @@ std::string_view type_of(DType dtype) {
     default:
       break;
   }
-  unsupported("no kernel computes {}", abi::name_of(dtype));
+  unsupported("values of type {} are not supported in kernels", abi::name_of(dtype));
 }
 
 namespace {

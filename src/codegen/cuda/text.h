@@ -123,7 +123,7 @@ class Writer {
 // `real` for floats, else `integer`.
 [[nodiscard]] ShortText literal(DType dtype, double real, std::int64_t integer);
 
-// What has been found out about expressions lately.
+// A cache of facts about recent expressions.
 template <class Value>
 class RecentExpressions {
  public:

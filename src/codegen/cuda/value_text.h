@@ -1,4 +1,4 @@
-// Values and index expressions of a kernel as text, at the place that is being written.
+// Values and index expressions of a kernel as text, at the point that is being printed.
 #pragma once
 
 #include <string>

@@ -340,9 +340,9 @@ std::vector<TensorId> GraphReader::attention(const Call& c) {
 
 std::vector<TensorId> GraphReader::broadcast_tensors(const Call& c) {
   const Operand* list = c.find(0, "tensors");
-  if (list == nullptr || !std::holds_alternative<TensorList>(*list)) place_.fail("tensors are due");
+  if (list == nullptr || !std::holds_alternative<TensorList>(*list)) place_.fail("needs tensors");
   const auto& tensors = std::get<TensorList>(*list);
-  if (tensors.size() != c.outputs.size()) place_.fail("another number of results");
+  if (tensors.size() != c.outputs.size()) place_.fail("the number of results differs");
   std::vector<TensorId> results;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Json* m = meta(c.outputs[i]);
@@ -360,7 +360,7 @@ std::vector<TensorId> GraphReader::broadcast_tensors(const Call& c) {
 // Vectors as the axes of a grid: each is reshaped to lie along its axis and expanded.
 std::vector<TensorId> GraphReader::meshgrid(const Call& c) {
   const Operand* list = c.find(0, "tensors");
-  if (list == nullptr || !std::holds_alternative<TensorList>(*list)) place_.fail("tensors are due");
+  if (list == nullptr || !std::holds_alternative<TensorList>(*list)) place_.fail("needs tensors");
   const auto& tensors = std::get<TensorList>(*list);
   const Operand* indexing = c.find(1, "indexing");
   const bool swaps = is_given(indexing) && std::holds_alternative<std::string>(*indexing) &&

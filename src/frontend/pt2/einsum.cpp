@@ -118,11 +118,11 @@ std::vector<TensorId> GraphReader::einsum(const Call& c) {
   const Operand* list = c.find(1, "tensors");
   if (equation == nullptr || !std::holds_alternative<std::string>(*equation) || list == nullptr ||
       !std::holds_alternative<TensorList>(*list)) {
-    place_.fail("an equation and tensors are due");
+    place_.fail("expected an equation and a list of tensors");
   }
   const Equation e = parse_equation(std::get<std::string>(*equation));
   const auto& tensors = std::get<TensorList>(*list);
-  if (tensors.size() != e.operands.size()) place_.fail("another number of tensors");
+  if (tensors.size() != e.operands.size()) place_.fail("the number of tensors differs");
   if (tensors.size() > 2) unsupported("an einsum of {} tensors", tensors.size());
   std::vector<Lettered> operands;
   std::string all;

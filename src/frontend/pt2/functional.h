@@ -70,7 +70,7 @@ class Storages {
   // From now on input `number` is `value`, which has been written to it.
   void written(std::uint32_t number, ValueId value);
   // What is returned of an input's storage, or several times of one, is read as views of it from
-  // now on, so that the graph shows who shares memory.
+  // now on, so that the graph shows which outputs share memory.
   void settle(const std::vector<TensorId>& returned);
 
  private:

@@ -182,7 +182,7 @@ graph::Type GraphReader::type(const Json& tensor_meta) {
   }
   result.strides = sizes(array(place_, tensor_meta, "strides"));
   if (result.sizes.size() != result.strides->size())
-    place_.fail("as many strides as sizes are due");
+    place_.fail("the numbers of sizes and strides differ");
   if (integer(place_, member(place_, tensor_meta, "layout")) != 7) {
     unsupported("a tensor that is not strided");
   }

@@ -45,7 +45,7 @@ TensorData tensor(const Place& place, const Json& entry, std::span<std::byte> da
   result.dtype = dtype(place, text(place, member(place, entry, "dtype")));
   for (const Json& s : array(place, entry, "shape")) result.sizes.push_back(integer(place, s));
   const Json& offsets = array(place, entry, "data_offsets");
-  if (offsets.size() != 2) place.fail("two data_offsets are due");
+  if (offsets.size() != 2) place.fail("expected two data_offsets");
   const std::int64_t begin = integer(place, offsets[0]);
   const std::int64_t end = integer(place, offsets[1]);
   if (begin < 0 || end < begin || static_cast<std::uint64_t>(end) > data.size()) {

@@ -13,8 +13,8 @@
 
 namespace inkle::frontend::pt2 {
 
-// `data` points at element (0, ..., 0); strides count elements. Whoever holds `owner` keeps the
-// memory; it is writable (a mapped file is copied on write and never changed).
+// `data` points at element (0, ..., 0); strides count elements. `owner` keeps the memory alive; it
+// is writable (a mapped file is copied on write and never changed).
 struct TensorData {
   abi::DType dtype = abi::DType::f32;
   std::vector<std::int64_t> sizes;

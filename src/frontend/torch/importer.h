@@ -44,8 +44,8 @@ class Importer {
 
   // One FX node. `args` are all arguments of the overload in schema order, defaults filled in;
   // `meta` the types of its results with strides (an entry of dtype opaque stands for a result that
-  // is not a tensor: its ValueId is none, and eager must leave it out); `target` the host's number
-  // for running it in eager. `force_eager` gives a reason not to use the row.
+  // is not a tensor: its ValueId is none, and eager must leave it out); `target` the number of the
+  // host's callable that runs it in eager. `force_eager` gives a reason not to use the row.
   std::vector<ValueId> call(std::string_view overload, std::vector<Argument> args,
                             std::string source, const std::vector<Type>& meta, std::uint32_t target,
                             std::string_view force_eager);
@@ -70,7 +70,7 @@ class Importer {
 
   [[nodiscard]] graph::Graph take() { return std::move(graph_); }
   [[nodiscard]] const std::vector<EagerReason>& eager() const { return eager_; }
-  // The host's numbers of all calls to eager.
+  // The host's callables of all calls to eager, by number.
   [[nodiscard]] const std::vector<std::uint32_t>& eager_targets() const { return eager_targets_; }
 
  private:

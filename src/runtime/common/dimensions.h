@@ -1,4 +1,4 @@
-// Dimensions that several operands of a call step over together.
+// Dimensions that several operands of a call share, with a stride for each.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@ struct Dimension {
   std::vector<std::int64_t> strides;  // in elements, one an operand
 };
 
-// outer and inner as one dimension, if every operand steps over all of inner for one of outer.
+// outer and inner collapsed into one dimension, if they are contiguous in every operand.
 bool merge_into(Dimension& inner, const Dimension& outer);
 
-// Moves into `inner` each batch that merges with it and over which operand `shared` does not move.
+// Folds into `inner` each batch that collapses with it and along which `shared` has stride 0.
 void fold_shared(std::vector<Dimension>& batches, Dimension& inner, std::size_t shared);
 
-// Merges batches with each other as far as they go, then sorts them, the longest last.
+// Collapses batches with each other where possible, then sorts them, the longest last.
 void merge_batches(std::vector<Dimension>& batches);
 
 }  // namespace inkle::runtime::common

@@ -69,7 +69,7 @@ class Executable {
   // Throws what kernels of earlier calls met after these had returned; run() does so first.
   virtual void throw_failures() {}
   // Why a call must not be captured as a CUDA graph; empty if it may.
-  [[nodiscard]] virtual std::string why_not_recorded() const { return "it runs on the CPU"; }
+  [[nodiscard]] virtual std::string why_not_captured() const { return "it runs on the CPU"; }
 
   // Whether the results of the prepare steps for these arguments are current, so that a CUDA graph
   // that reads them may be replayed.

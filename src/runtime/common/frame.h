@@ -46,7 +46,7 @@ class Frame {
   // be used again.
   void run(const Call& call, double* microseconds);
 
-  // Plans anew though the sizes are as they were.
+  // Plans again although the sizes have not changed.
   [[nodiscard]] virtual bool must_plan() const { return false; }
   // Everything that follows from the slots.
   virtual void plan_shapes() = 0;
@@ -63,7 +63,7 @@ class Frame {
   virtual void run_timed(std::size_t number);
   virtual void run_step(std::size_t number) = 0;
   virtual void finish() = 0;
-  // Puts `bytes` of a constant into a tensor that the host has made.
+  // Copies `bytes` of a constant into a tensor that the host has made.
   virtual void copy_constant(abi::PlanBuffer root, const abi::TensorView& to,
                              std::int64_t bytes) = 0;
 

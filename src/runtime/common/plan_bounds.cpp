@@ -16,9 +16,9 @@ using abi::BufferDecl;
 using abi::PlanBuffer;
 using abi::Slot;
 
-// Of all memory of a call together; no machine has as much.
+// Limit of the memory of a call; no machine has as much.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 46;
-// No sum of 64 products of two 64-bit numbers leaves it.
+// Holds any sum of 64 products of two 64-bit integers.
 __extension__ using Wide = __int128;
 
 class Checker {
@@ -47,7 +47,7 @@ class Checker {
   }
 
  private:
-  // Bytes from a buffer's first: the first one that is touched, and the end of the last.
+  // The range of bytes that is accessed, as offsets from the buffer's first byte.
   struct Span {
     Wide first = 0, end = 0;
   };

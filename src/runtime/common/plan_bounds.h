@@ -1,5 +1,5 @@
-// Plans of files, once more: what the runtime itself reads and writes for them lies in the memory
-// that it has for it. What machine code does with the memory it is given is its own.
+// Bounds checks of plans from files: every access of the runtime itself lies inside its buffer.
+// Accesses by the plan's machine code are not checked.
 #pragma once
 
 #include <cstdint>

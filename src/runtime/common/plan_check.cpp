@@ -73,7 +73,7 @@ class Checker {
     if (b >= plan_.buffers.size()) fail(fmt::format("buffer {} of {}", b, plan_.buffers.size()));
   }
 
-  // Of a step: prepare steps run before all others and not in every call, so they use what stays.
+  // A buffer of a step. Prepare steps do not run in every call: theirs must persist between calls.
   void used(abi::PlanBuffer b) const {
     buffer(b);
     if (prepares_) stays(b);
@@ -109,7 +109,7 @@ class Checker {
         buffer(b.index);
         break;
       case BufferDecl::Kind::arena:
-        if (b.first_use > b.last_use) fail("used up before its first use");
+        if (b.first_use > b.last_use) fail("its last use is before its first use");
         break;
       case BufferDecl::Kind::output:
       case BufferDecl::Kind::external:
@@ -135,7 +135,7 @@ class Checker {
     }
   }
 
-  // A region names later ones only: what runs never comes back to itself.
+  // A region names later ones only, so there is no recursion.
   void region(std::uint32_t r) const {
     if (r >= plan_.regions.size() || r < first_region_) {
       fail(fmt::format("region {} of {} to {}", r, first_region_, plan_.regions.size()));
@@ -159,7 +159,7 @@ class Checker {
       const BufferDecl& formal = plan_.buffers[c.formals[i]];
       const BufferDecl& actual = plan_.buffers[c.actuals[i]];
       if (formal.kind != BufferDecl::Kind::formal) {
-        fail(fmt::format("{} is given as a formal buffer", formal.name));
+        fail(fmt::format("{} is not a formal buffer", formal.name));
       }
       if (formal.dtype != actual.dtype || formal.sizes.size() != actual.sizes.size()) {
         fail(fmt::format("{} is of another rank or dtype than {}", actual.name, formal.name));
@@ -173,7 +173,7 @@ class Checker {
     slots(l.sizes);
     slots(l.extents);
     if (l.buffers.size() % l.instances() != 0 || l.sizes.size() % l.instances() != 0) {
-      fail("a table of unequal instances");
+      fail("a table of instances with different numbers of parameters");
     }
     const auto& device = plan_.kernels[l.kernel].device;
     if (!l.maps.empty() && (!device || l.instances() > 1)) {
@@ -191,7 +191,7 @@ class Checker {
     used(m.buffer);
     geometry(m.sizes, m.strides);
     if (m.sizes.empty() || m.sizes.size() > 5 || m.box.size() != m.sizes.size()) {
-      fail("a tensor map that has not 1 to 5 dimensions with a box");
+      fail("a tensor map needs 1 to 5 dimensions and a box of the same rank");
     }
     if (m.swizzle != 0 && m.swizzle != 32 && m.swizzle != 64 && m.swizzle != 128) {
       fail(fmt::format("a swizzle of {} bytes", m.swizzle));
@@ -222,7 +222,7 @@ class Checker {
     operand(m.c);
     const std::size_t rank = m.c.sizes.size();
     if (rank < 2 || m.a.sizes.size() != rank || m.b.sizes.size() != rank) {
-      fail("a product of operands of unequal ranks");
+      fail("a matrix product of operands of unequal ranks");
     }
     if (m.has_bias) bias(m.bias);
     post_ops(m.post_ops, rank);
@@ -238,7 +238,7 @@ class Checker {
     const std::size_t spatial = rank - 2;
     if (c.stride.size() != spatial || c.padding.size() > spatial || c.dilation.size() > spatial ||
         c.output_padding.size() > spatial || c.groups < 1) {
-      fail("a convolution with numbers for other dimensions");
+      fail("a convolution whose stride, padding or dilation is of another rank");
     }
     if (c.has_bias) bias(c.bias);
     post_ops(c.post_ops, rank);

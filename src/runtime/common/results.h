@@ -1,4 +1,4 @@
-// The end of a call: what the plan returns, as the host is told.
+// The end of a call: passes the plan's results to the host.
 #pragma once
 
 #include <cstdint>

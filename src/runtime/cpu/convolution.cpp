@@ -111,7 +111,7 @@ bool is_all(const std::vector<std::int64_t>& list, std::int64_t value) {
   return std::all_of(list.begin(), list.end(), [&](std::int64_t v) { return v == value; });
 }
 
-// The images as a matrix of places and channels, where they lie so.
+// The images as a matrix [pixels, channels], if their strides allow it.
 std::optional<TensorDescription> as_matrix(TensorDescription t) {
   name_layout(t, true);
   if (t.strides[1] != 1) return std::nullopt;
@@ -122,14 +122,14 @@ std::optional<TensorDescription> as_matrix(TensorDescription t) {
   return TensorDescription{t.dtype, {places, t.sizes[1]}, {t.sizes[1], 1}};
 }
 
-TensorDescription turned(TensorDescription matrix) {
+TensorDescription transposed(TensorDescription matrix) {
   std::swap(matrix.sizes[0], matrix.sizes[1]);
   std::swap(matrix.strides[0], matrix.strides[1]);
   return matrix;
 }
 
-// A convolution of single places is a product of matrices, which reads weights as they are; this
-// one, or a gradient of it. nullopt for others.
+// A 1x1 convolution, or a gradient of one, as a matrix product, which reads weights without packing
+// them. nullopt for other convolutions.
 std::optional<PrimitiveDescription> as_product(const abi::ConvolutionCall& call,
                                                const TensorDescription& x,
                                                const TensorDescription& w,
@@ -146,12 +146,12 @@ std::optional<PrimitiveDescription> as_product(const abi::ConvolutionCall& call,
   PrimitiveDescription d{.kind = PrimitiveDescription::Kind::matmul};
   if (call.weight_gradient) {
     if (taps.strides[1] != 1) return std::nullopt;
-    d.source = turned(*to);
+    d.source = transposed(*to);
     d.weights = *from;
     d.destination = taps;
   } else {
     d.source = *from;
-    d.weights = call.transposed ? taps : turned(taps);
+    d.weights = call.transposed ? taps : transposed(taps);
     d.destination = *to;
   }
   return d;
@@ -167,7 +167,7 @@ void check(const abi::ConvolutionCall& call, const TensorDescription& x, const T
               call.groups, w.sizes[0]);
 }
 
-// oneDNN 2.6.3's product of unrolled patches reads the operands of post-ops from the wrong channel
+// oneDNN 2.6.3's im2col GEMM convolution reads the operands of post-ops from the wrong channel
 // when there are several groups.
 bool misplaces_operands(const Primitive& primitive, std::int64_t groups) {
   return groups > 1 && primitive.implementation().find("gemm") != std::string::npos;

@@ -155,7 +155,7 @@ std::string dtype_objection(const abi::Operand& source, const abi::Operand& weig
   if (!is_result(destination.dtype)) return "result is neither f32 nor the operands' dtype";
   if (bias != nullptr && !is_result(bias->dtype)) return "bias of another dtype";
   for (const abi::PostOp& p : post_ops) {
-    if (!supported(p)) return "a post-op that oneDNN computes otherwise than eager";
+    if (!supported(p)) return "a post-op whose oneDNN results differ from eager";
     if (has_operand(p.kind) && !is_result(p.operand.dtype))
       return "post-op operand of another dtype";
   }

@@ -25,7 +25,7 @@ namespace inkle::runtime::cpu {
                                                      std::span<const std::int64_t> slots);
 
 // oneDNN adds and multiplies right only with an operand that is one element, dense along `channel`
-// alone, or laid out as the destination; it reads others at wrong places. Strides of a fit operand
+// alone, or laid out as the destination; it reads others at wrong offsets. Strides of a fit operand
 // are made exactly what oneDNN compares.
 [[nodiscard]] bool fits(PostOpDescription& op, const TensorDescription& destination,
                         std::size_t channel);

@@ -22,7 +22,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 constexpr std::size_t index(Role role) { return static_cast<std::size_t>(role); }
 
-[[noreturn]] void no_attention() { unsupported("attention is a kernel here, no library call"); }
+[[noreturn]] void no_attention() { unsupported("attention as a library call on the CPU"); }
 
 CompiledCall compile(const abi::AttentionCall& /*call*/, std::span<const std::int64_t> /*slots*/,
                      bool /*stable_weights*/) {

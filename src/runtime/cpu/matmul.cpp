@@ -60,9 +60,9 @@ Dimension matrix_dimension(std::size_t from_end, const TensorDescription& a,
 }
 
 void fold_batches(std::vector<Dimension>& batches, Dimension& rows) {
-  // Rows share the weights, so only batches that do may join them.
+  // All rows read the same weights, so only batches that share them can fold into rows.
   common::fold_shared(batches, rows, kWeights);
-  // The longest goes to the primitive.
+  // The longest batch dimension becomes the primitive's batch.
   common::merge_batches(batches);
 }
 

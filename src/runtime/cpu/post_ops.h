@@ -1,4 +1,4 @@
-// Post-ops as plain loops: for what oneDNN cannot take, and for contractions over nothing.
+// Post-ops as plain loops: for what oneDNN does not support, and for contractions with K = 0.
 #pragma once
 
 #include <span>

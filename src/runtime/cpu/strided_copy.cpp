@@ -18,8 +18,8 @@ struct Dimension {
   std::int64_t to;
 };
 
-// Outermost first, sorted so that the target is written in its own order; neighbours that both
-// sides walk as one are merged.
+// Outermost first, sorted by stride of the target so that it is written in order; adjacent
+// dimensions that are contiguous in both tensors are collapsed.
 std::vector<Dimension> simplify(std::span<const std::int64_t> sizes, std::int64_t element_bytes,
                                 std::span<const std::int64_t> from,
                                 std::span<const std::int64_t> to) {

@@ -24,15 +24,15 @@
 namespace inkle::runtime::cuda {
 namespace {
 
-// Candidates of the library's own model that are measured, and runs of each after a first one.
+// Candidates of the library's heuristic that are measured, and runs of each after a warm-up.
 constexpr int kCandidates = 8;
 constexpr int kRuns = 3;
-// What takes so much longer in one run than the best so far is run no more; in so few microseconds
-// one run says little, and more cost nothing.
+// A candidate that is slower than the best so far by this factor in one run is not run again, but
+// for runs below kShort microseconds: one such run says little, and more cost nothing.
 constexpr double kHopeless = 1.5;
 constexpr double kShort = 300;
 
-// That are kept; a network has up to a few hundred, more come from sizes that change.
+// Shapes that are kept; a network has up to a few hundred, dynamic sizes make more.
 constexpr std::size_t kMostShapes = 1024;
 
 std::string describe(const ConvolutionShape& s) {
@@ -81,13 +81,13 @@ class Choice final : public Convolutions {
         if (before.joinable()) before.join();
         try {
           search(wanted);
-        } catch (const std::exception& error) {  // said again to whoever asks for one
-          log(LogChannel::runtime, "looking for convolutions ahead: {}", error.what());
+        } catch (const std::exception& error) {  // find() reports it again
+          log(LogChannel::runtime, "searching convolutions ahead of time: {}", error.what());
         }
       });
     } catch (const std::exception& error) {  // no thread, no memory
       release(wanted);
-      log(LogChannel::runtime, "looking for convolutions ahead: {}", error.what());
+      log(LogChannel::runtime, "searching convolutions ahead of time: {}", error.what());
     }
   }
 
@@ -109,7 +109,7 @@ class Choice final : public Convolutions {
                                           Stream stream) override {
     std::unique_lock lock(mutex_);
     if (const auto* known = known_.find(shape); known != nullptr) return *known;
-    // For all: whoever measures wants the processor for itself.
+    // Waits for every search: a measurement must not compete with them for the CPU.
     searched_.wait(lock, [&] { return claimed_.empty(); });
     if (const auto* known = known_.find(shape); known != nullptr) return *known;
     const bool is_in_place = shape.has_residual && pointers.residual == pointers.y;
@@ -118,7 +118,7 @@ class Choice final : public Convolutions {
     if (ready == nullptr && !may_measure) ready = unmeasured_.find(shape);
     Found all = ready != nullptr ? *ready : ask(shape, may_measure ? kCandidates : 1);
     if (all.ways.empty()) {
-      log(LogChannel::runtime, "convolution {}: the library knows no way", describe(shape));
+      log(LogChannel::runtime, "convolution {}: the library has no algorithm", describe(shape));
     } else if (!may_measure && !all.is_chosen) {
       if (ready == nullptr) unmeasured_.set(shape, all);
       return all.ways.front();
@@ -163,7 +163,7 @@ class Choice final : public Convolutions {
     return way;
   }
 
-  // Which of them is run from now on; not measured where it has been before.
+  // Chooses the algorithm to run from now on; measures only if no earlier process has.
   std::shared_ptr<const Convolution> decide(const ConvolutionShape& shape, Found all,
                                             const ConvolutionPointers& pointers, void* workspace,
                                             Stream stream, bool may_run) {
@@ -176,7 +176,7 @@ class Choice final : public Convolutions {
     std::shared_ptr<Way> best = fastest(shape, all.ways, pointers, workspace, stream);
     const std::shared_ptr<LibraryChoices> choices = device_.library_choices();
     if (!best || !choices) return best;
-    // Of processes that measure at once, the ranks of a job, the first to end decides for all.
+    // If several processes measure at once (ranks of a job), the first to finish decides for all.
     const auto first = choices->find(key_of(shape));
     const auto same = [&](const auto& way) { return first && way->identity() == *first; };
     const auto at = std::ranges::find_if(all.ways, same);
@@ -185,8 +185,8 @@ class Choice final : public Convolutions {
     return best;
   }
 
-  // Those that nobody has found or looks for, if there are `least` of them: find() does not wait
-  // for them longer than for itself.
+  // Claims the shapes that are neither known nor being searched, if there are at least `least`:
+  // find() then does not wait for a search longer than for its own.
   std::vector<ConvolutionShape> claim(std::span<const ConvolutionShape> shapes, std::size_t least) {
     const std::lock_guard lock(mutex_);
     std::set<ConvolutionShape> wanted;
@@ -196,7 +196,7 @@ class Choice final : public Convolutions {
     }
     if (wanted.size() < least) return {};
     std::vector<ConvolutionShape> list(wanted.begin(), wanted.end());
-    claimed_.merge(wanted);  // last, and takes no memory: nobody releases what is claimed in vain
+    claimed_.merge(wanted);  // last, and cannot throw: a claim without a search is never released
     return list;
   }
 
@@ -206,7 +206,7 @@ class Choice final : public Convolutions {
     searched_.notify_all();
   }
 
-  // Of claimed shapes, which are claimed no more at the end.
+  // Searches claimed shapes and releases their claims, also when it throws.
   void search(const std::vector<ConvolutionShape>& wanted) {
     try {
       std::vector<Found> found = ways_of(wanted);
@@ -238,7 +238,7 @@ class Choice final : public Convolutions {
         });
     const std::chrono::duration<double, std::milli> spent =
         std::chrono::steady_clock::now() - start;
-    log(LogChannel::runtime, "ways for {} convolutions, asked for by {} threads in {:.0f} ms",
+    log(LogChannel::runtime, "algorithms for {} convolutions, found by {} threads in {:.0f} ms",
         wanted.size(), workers, spent.count());
     return found;
   }

@@ -1,6 +1,6 @@
-// The fastest of a library's ways for each convolution: found by shape, also ahead and beside the
-// caller, and measured once where it is first run, unless an earlier process has measured it on
-// such a device (library_choices.h).
+// The fastest of a library's algorithms for each convolution: searched by shape, also ahead of time
+// on another thread, and measured once at its first run, unless an earlier process has measured it
+// on such a device (library_choices.h).
 #pragma once
 
 #include <atomic>
@@ -14,14 +14,14 @@
 
 namespace inkle::runtime::cuda {
 
-// A convolution that has not been chosen yet.
+// A candidate algorithm for a convolution.
 class Way : public Convolution {
  public:
-  // As run(), but false where the library refuses, which some ways do only then.
+  // As run(), but false if the library fails, which some algorithms do only when they run.
   [[nodiscard]] virtual bool try_run(const ConvolutionPointers& pointers, void* workspace,
                                      Stream stream) const = 0;
-  // What tells it from the others of its shape; the same in every process with this version of the
-  // library.
+  // Identifies the algorithm among those of its shape; the same in every process with this version
+  // of the library.
   [[nodiscard]] virtual std::string identity() const = 0;
   [[nodiscard]] double microseconds() const override { return microseconds_; }
   void set_microseconds(double value) { microseconds_ = value; }
@@ -32,16 +32,16 @@ class Way : public Convolution {
 
 using Ways = std::vector<std::shared_ptr<Way>>;
 
-// What asks the library. Its ways live no longer than it does.
+// Queries the library. Its algorithms must not outlive it.
 class WayFinder {
  public:
-  // Threads that ask at once.
+  // Threads that query at once.
   static constexpr std::size_t kWorkers = 8;
 
   virtual ~WayFinder() = default;
   // Its name and version.
   [[nodiscard]] virtual std::string library() const = 0;
-  // Ways that fit the workspace, `most` at most, the library's favourite first. Called by several
+  // At most `most` algorithms that fit the workspace, in the library's order. Called by several
   // threads at once with different workers below kWorkers, each in a Scope of the device. Throws as
   // the library fails.
   [[nodiscard]] virtual Ways ways(std::size_t worker, const ConvolutionShape& shape, int most) = 0;
@@ -54,7 +54,7 @@ class WayFinder {
 [[nodiscard]] std::unique_ptr<Convolutions> choose_among(std::unique_ptr<WayFinder> finder,
                                                          Device& device);
 
-// All of a shape, for keys.
+// Every field of a shape, for keys.
 [[nodiscard]] std::string to_string(const ConvolutionShape& shape);
 
 }  // namespace inkle::runtime::cuda

@@ -1,4 +1,4 @@
-// Convolutions as a library runs them. Which of its ways is the fastest for a shape is measured
+// Convolutions by a library. Which of its algorithms is the fastest for a shape is measured
 // once for each device (convolution_choice.h).
 #pragma once
 
@@ -69,18 +69,18 @@ class Convolutions {
   static constexpr std::int64_t kWorkspaceBytes = Device::kWorkspaceBytes;
 
   virtual ~Convolutions() = default;
-  // Finds ways for shapes that will be asked for, side by side: asking the library one after the
-  // other takes a tenth of a second each. Throws as the library fails.
+  // Searches algorithms for shapes that will be needed, in parallel: a query of the library takes a
+  // tenth of a second a shape. Throws as the library fails.
   virtual void prepare(std::span<const ConvolutionShape> /*shapes*/) {}
   // The same beside the caller, who need not be in the device's Scope; find() waits for it. Takes
   // no memory of the device but the library's own, and no stream.
   virtual void foresee(std::vector<ConvolutionShape> /*shapes*/) {}
   // Loads what the first search would wait for. Throws as the library fails.
   virtual void warm_up() {}
-  // Waits for what runs beside, before the process ends.
+  // Waits for background searches, before the process ends.
   virtual void settle() noexcept {}
-  // The best known way for a shape, measured on these pointers (whose result it overwrites) unless
-  // the stream is being captured; null if the library knows none.
+  // The best known algorithm for a shape, measured on these pointers (overwriting the result) if
+  // the stream is not being captured; null if the library has none.
   [[nodiscard]] virtual std::shared_ptr<const Convolution> find(const ConvolutionShape& shape,
                                                                 const ConvolutionPointers& pointers,
                                                                 void* workspace, Stream stream) = 0;

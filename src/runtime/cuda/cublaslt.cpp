@@ -113,7 +113,7 @@ class LtGemm final : public GemmWay {
   }
 
   void run(const GemmPointers& p, void* workspace, Stream stream) const override {
-    check(execute(p, workspace, stream), "running a product");
+    check(execute(p, workspace, stream), "running a GEMM");
   }
   bool try_run(const GemmPointers& p, void* workspace, Stream stream) const override {
     return execute(p, workspace, stream) == cublaslt::kSuccess;
@@ -219,7 +219,7 @@ class LtFinder final : public GemmFinder {
       result.push_back(std::move(way));
     }
     if (result.empty()) {
-      unsupported("cuBLASLt knows no way for a product of [{}, {}] and [{}, {}] (status {})", s.m,
+      unsupported("cuBLASLt has no algorithm for a GEMM of [{}, {}] and [{}, {}] (status {})", s.m,
                   s.k, s.k, s.n, status);
     }
     return result;

@@ -7,8 +7,8 @@
 
 namespace inkle::runtime::cuda {
 
-// Products on `device`, which outlives them and is the calling thread's. Throws Unsupported where
-// the library is missing.
+// GEMMs on `device`, which outlives them and is current in the calling thread. Throws Unsupported
+// where the library is missing.
 [[nodiscard]] std::unique_ptr<Gemms> make_cublaslt(Device& device);
 
 }  // namespace inkle::runtime::cuda

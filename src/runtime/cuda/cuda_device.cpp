@@ -192,7 +192,8 @@ class CudaDevice final : public Device {
   }
   int stand_apart() override {
     int mode = driver::kCaptureRelaxed;
-    driver::check(api_, api_.exchange_capture_mode(&mode), "standing apart from recordings");
+    driver::check(api_, api_.exchange_capture_mode(&mode),
+                  "leaving the stream capture mode of the thread");
     return mode;
   }
   void step_back(int before) override { api_.exchange_capture_mode(&before); }

@@ -18,7 +18,7 @@ namespace {
 
 using cudnn::Api;
 
-// Ways that the library compiles first, which takes a tenth of a second each.
+// Engines that the library compiles at run time, which takes a tenth of a second each.
 constexpr int kCompiled = 2;
 // None for gradients: a model has three times as many of them as a forward alone.
 constexpr int kCompiledGradients = 0;
@@ -282,7 +282,7 @@ class CudnnConvolution final : public Way {
   std::string name_, identity_;
 };
 
-// Asks the library for ways. Each handle is one thread's at a time.
+// Queries the library for algorithms. Each handle is used by one thread at a time.
 class CudnnFinder final : public WayFinder {
  public:
   explicit CudnnFinder(const Api& api) : api_(api) { (void)context(0); }
@@ -342,7 +342,7 @@ class CudnnFinder final : public WayFinder {
     return *made;
   }
 
-  // Ways that fit the workspace, the library's favourite first.
+  // Algorithms that fit the workspace, in the library's order.
   static Ways ways(Context& context, const ConvolutionShape& shape, int most) {
     const Descriptor graph = GraphBuilder(context.api, shape).run(context.handle);
     Ways result;

@@ -84,7 +84,7 @@ class Device {
   [[nodiscard]] virtual void* allocate_shared(std::int64_t bytes) = 0;
   virtual void free_shared(void* memory) = 0;
 
-  // Between any two places of host and device memory, queued; host memory is read before return.
+  // Between any two addresses of host and device memory, queued; host memory is read before return.
   virtual void copy(void* to, const void* from, std::int64_t bytes, Stream stream) = 0;
   virtual void zero(void* at, std::int64_t bytes, Stream stream) = 0;
   // to[i] = from[i / columns * pitch + i % columns] for i < columns * rows, in elements of two
@@ -97,9 +97,9 @@ class Device {
   virtual void synchronize_all() = 0;
   // The stream is being captured into a CUDA graph: nothing may wait for it.
   [[nodiscard]] virtual bool is_capturing(Stream stream) = 0;
-  // From now on what the calling thread does apart from streams (allocate, load code) neither
-  // breaks other threads' captures nor is refused for them; returns what step_back() takes to
-  // undo it.
+  // Sets the calling thread's capture mode to relaxed: its calls outside of streams (allocate, load
+  // code) neither invalidate captures of other threads nor fail because of them. Returns the mode
+  // that step_back() restores.
   [[nodiscard]] virtual int stand_apart() = 0;
   virtual void step_back(int before) = 0;
 
@@ -115,16 +115,16 @@ class Device {
   [[nodiscard]] virtual Convolutions* convolutions() = 0;
   // Memory that libraries work in, kWorkspaceBytes of it, for whatever is queued on this stream in
   // order; kept as long as the device. Null if there is none to be had. Libraries want 32 MB; the
-  // rest is for the parts of products that are made there (matmul.h).
+  // rest is for the blocks of GEMMs that are computed there (matmul.h).
   static constexpr std::int64_t kWorkspaceBytes = std::int64_t{40} << 20;
   [[nodiscard]] virtual void* workspace(Stream stream) = 0;
   // Memory of zeros, kZeroBytes of it, for kernels that leave zeros there: for whatever is queued
-  // on this stream in order, which nobody records; kept as long as the device. Null if there is
+  // on this stream in order and is not captured; kept as long as the device. Null if there is
   // none.
   static constexpr std::int64_t kZeroBytes = std::int64_t{1} << 20;
   [[nodiscard]] virtual void* zeros(Stream stream) = 0;
 
-  // What its libraries were measured to do best, from process to process; null: nothing is kept.
+  // The fastest measured algorithms of its libraries, across processes; null: nothing is kept.
   void set_library_choices(std::shared_ptr<LibraryChoices> choices) {
     const std::lock_guard lock(choices_mutex_);
     choices_ = std::move(choices);
@@ -165,7 +165,7 @@ class OwnedEvent {
   Event event_;
 };
 
-// The calling thread stands apart from recordings for the life of this object.
+// The calling thread has the relaxed capture mode for the life of this object.
 class Apart {
  public:
   explicit Apart(Device& device) : device_(device), before_(device.stand_apart()) {}

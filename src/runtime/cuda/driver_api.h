@@ -32,7 +32,7 @@ inline constexpr int kRegistersPerMultiprocessor = 82;
 inline constexpr int kMaxSharedBytesPerBlock = 97;
 
 inline constexpr int kFunctionMaxDynamicShared = 8;
-// A thread may do all while others record streams.
+// A thread may call any function while others capture streams.
 inline constexpr int kCaptureRelaxed = 2;
 inline constexpr unsigned kHostPortable = 1;
 inline constexpr unsigned kHostMapped = 2;

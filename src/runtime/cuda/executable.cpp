@@ -45,7 +45,7 @@ Executable::Executable(abi::PlanAndCode made, std::shared_ptr<Device> device,
   for (const abi::DeviceImage& image : code_->images) modules_.push_back(device_->load(image));
   for (const abi::KernelDecl& kernel : plan_->kernels) {
     if (!kernel.device || kernel.device->image >= modules_.size()) {
-      user_error("plan {}: kernel {} has no code for a GPU", plan_->name, kernel.name);
+      user_error("plan {}: kernel {} has no CUDA code", plan_->name, kernel.name);
     }
     functions_.push_back(modules_[kernel.device->image]->function(*kernel.device));
   }
@@ -150,8 +150,8 @@ void Executable::take_changes() {
   *changed_ = 0;
   prepared_->outdate();
   warn("weights that changed unseen",
-       "weights of {} were written in a way that raises no version (.data, for instance): what was "
-       "derived from them is made anew, calls before this one may have used what it was",
+       "weights of {} were written without a new version (through .data, for instance): their "
+       "prepared results are recomputed; calls before this one may have used outdated ones",
        plan_->name);
 }
 
@@ -178,22 +178,22 @@ bool Executable::is_prepared(const common::Call& call) {
 
 namespace {
 
-// Recordings with zeros of their own; later ones begin by making them.
-constexpr std::size_t kMostRecordings = 64;
+// Captured graphs with zeros of their own; later ones begin by making them.
+constexpr std::size_t kMostCaptures = 64;
 
 }  // namespace
 
-void* Executable::zeros_of_recording(std::int64_t bytes) {
+void* Executable::zeros_of_capture(std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
   if (!has_next_ || next_bytes_ < bytes) return nullptr;
   has_next_ = false;
   return zeros_.back();
 }
 
-void Executable::expect_recording(std::int64_t bytes, Stream stream) {
+void Executable::expect_capture(std::int64_t bytes, Stream stream) {
   const std::lock_guard lock(mutex_);
   if (has_next_ && next_bytes_ >= bytes) return;
-  if (!has_next_ && zeros_.size() == kMostRecordings) return;
+  if (!has_next_ && zeros_.size() == kMostCaptures) return;
   if (has_next_) {
     device_->free(zeros_.back());
     zeros_.pop_back();
@@ -202,7 +202,7 @@ void Executable::expect_recording(std::int64_t bytes, Stream stream) {
   void* const made = device_->try_allocate(bytes);
   if (made == nullptr) return;
   device_->zero(made, bytes, stream);
-  device_->synchronize(stream);  // recordings are replayed on any stream
+  device_->synchronize(stream);  // captured graphs are replayed on any stream
   zeros_.push_back(made);
   next_bytes_ = bytes;
   has_next_ = true;
@@ -275,7 +275,7 @@ std::unique_ptr<Frame> Executable::take_frame() {
 void Executable::run_with(const common::Call& call, double* microseconds) {
   facts_.check_counts(*plan_, call);
   auto* host = dynamic_cast<DeviceHost*>(call.host);
-  INKLE_CHECK(host != nullptr, "a plan for a GPU needs a host with one");
+  INKLE_CHECK(host != nullptr, "a CUDA plan needs a DeviceHost");
   throw_failures();
   const Scope scope(*device_);
   // A frame that an exception left halfway is dropped, not given back.
@@ -303,10 +303,10 @@ bool Executable::is_given_alone(PlanBuffer root) const {
          !is_of_host_[root];
 }
 
-std::string Executable::why_not_recorded() const {
+std::string Executable::why_not_captured() const {
   if (steps_.empty()) return "nothing is launched";
   for (const BoundStep& step : steps_) {
-    // A recording gives copies, or views of copies of arguments.
+    // A captured graph returns copies, or views of copies of arguments.
     if (step.eager != nullptr &&
         (step.eager->name == "inkle::view" || step.eager->name == "aten::as_strided")) {
       return "an op in eager makes a view of an argument";
@@ -314,14 +314,14 @@ std::string Executable::why_not_recorded() const {
   }
   for (std::size_t b = 0; b < plan_->buffers.size(); ++b) {
     const BufferDecl& decl = plan_->buffers[b];
-    // Constants that kernels read are copied over once, those of ops in eager by the op; arguments
-    // but for weights by who records.
+    // CPU constants that kernels read are uploaded once, those of ops in eager by the op; CPU
+    // arguments other than weights are copied by the caller that captures the graph.
     const BufferDecl& root = plan_->buffers[facts_.roots[b]];
     const bool is_argument =
         is_given_alone(facts_.roots[b]) && !plan_->arguments[root.index].is_parameter;
     const bool is_held = is_argument || (decl.kind == Kind::constant && !is_of_host_[b]);
     if (decl.device.kind == abi::DeviceKind::cpu && !is_held) {
-      return fmt::format("{} is a tensor of the CPU", decl.name);
+      return fmt::format("{} is a CPU tensor", decl.name);
     }
   }
   return {};

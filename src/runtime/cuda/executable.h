@@ -45,7 +45,7 @@ class Executable final : public common::Executable {
   [[nodiscard]] std::vector<double> run_profiled(const common::Call& call) override;
 
   void throw_failures() override;
-  [[nodiscard]] std::string why_not_recorded() const override;
+  [[nodiscard]] std::string why_not_captured() const override;
   [[nodiscard]] bool is_prepared(const common::Call& call) override;
 
   [[nodiscard]] const abi::Plan& plan() const override { return *plan_; }
@@ -82,8 +82,8 @@ class Executable final : public common::Executable {
   void take_changes();
   // Zeroed workspace for one CUDA graph, which may be replayed while others run; null if there is
   // none. It is allocated ahead, by a call that is not captured.
-  [[nodiscard]] void* zeros_of_recording(std::int64_t bytes);
-  void expect_recording(std::int64_t bytes, Stream stream);
+  [[nodiscard]] void* zeros_of_capture(std::int64_t bytes);
+  void expect_capture(std::int64_t bytes, Stream stream);
   void make_steps();
   void make_launch(const abi::Launch& launch, BoundStep& step);
   void make_call(const abi::LibraryCall& call, BoundStep& step) const;
@@ -113,7 +113,7 @@ class Executable final : public common::Executable {
   std::vector<std::uint32_t> watched_;  // that prepare steps read
   std::int64_t sample_bytes_ = 0;       // behind each set
 
-  std::vector<void*> zeros_;  // of recordings; the last is for the next one if `has_next_`
+  std::vector<void*> zeros_;  // of captured graphs; the last is for the next one if `has_next_`
   std::int64_t next_bytes_ = 0;
   bool has_next_ = false;
 

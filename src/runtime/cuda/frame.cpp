@@ -50,7 +50,7 @@ void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds
   free_pieces_.clear();
   for (Upload& u : uploads_) u.is_done = false;
   has_copies_ = call.has_device_copies;
-  // Prepare steps are not among the turns; no backward has any.
+  // Liveness does not cover prepare steps; no backward graph has any.
   const bool gives = call.donates_arguments && !executable_.has_prepared();
   is_fresh_ = is_fresh_ || donates_arguments_ != gives;
   donates_arguments_ = gives;
@@ -78,8 +78,8 @@ void Frame::finish() {
   if (microseconds_ != nullptr) read_times();
 }
 
-// Runs the prepare steps, if they are due; else looks, on the device, whether they should have
-// been. They need nothing that other steps make.
+// Runs the prepare steps if their results are outdated; else samples the weights on the device to
+// detect a change. Prepare steps read no results of other steps.
 void Frame::prepare(const common::Call& call) {
   if (!executable_.has_prepared()) return;
   if (prepared_.results.is_current) {
@@ -311,18 +311,18 @@ void Frame::align(const abi::PlanArgument& argument, PlanBuffer buffer) {
 
 void Frame::bind_memory(const common::Call& call) {
   const bool is_capturing = device_.is_capturing(stream_);
-  is_recorded_ = is_capturing;
+  is_captured_ = is_capturing;
   void* zeros = nullptr;
   if (kernel_bytes_ > 0 && kernel_bytes_ <= Device::kZeroBytes) {
-    zeros = is_capturing ? executable_.zeros_of_recording(kernel_bytes_) : device_.zeros(stream_);
-    if (!is_capturing) executable_.expect_recording(kernel_bytes_, stream_);
+    zeros = is_capturing ? executable_.zeros_of_capture(kernel_bytes_) : device_.zeros(stream_);
+    if (!is_capturing) executable_.expect_capture(kernel_bytes_, stream_);
   }
   const std::int64_t cleared_bytes = zeros == nullptr ? kernel_bytes_ : 0;
   std::int64_t bytes = arena_bytes_ + upload_bytes_ + cleared_bytes;
   const std::int64_t before_workspace = bytes;
   workspace_ = nullptr;
   if (needs_workspace_) {
-    // Recordings of one stream may be replayed on others at once: each has its own workspace.
+    // Graphs captured on one stream may be replayed on others at once: each has its own workspace.
     if (!is_capturing) workspace_ = device_.workspace(stream_);
     if (workspace_ == nullptr) bytes += Device::kWorkspaceBytes;
   }
@@ -336,8 +336,8 @@ void Frame::bind_memory(const common::Call& call) {
   for (const auto& [buffer, offset] : in_output_) {
     buffers_[buffer] = static_cast<std::byte*>(buffers_[donor_]) + offset;
   }
-  // An arena alone is taken when it is first used: what the host has made and let go of until then
-  // (results of its attention) may lie there.
+  // If only the arena is needed, it is allocated at its first use: until then the host may allocate
+  // and free that memory for its own results (those of its attention).
   memory_ = nullptr;
   has_arena_ = bytes == 0 || bytes != arena_bytes_;
   if (bytes != 0 && has_arena_) memory_ = static_cast<std::byte*>(host_->allocate(bytes));
@@ -403,7 +403,7 @@ void Frame::run_launch(std::size_t number) {
   LaunchShape shape = step.shape;
   shape.blocks = state.blocks;
   // Kernels of a graph follow each other as fast, and their parameters may be set anew.
-  shape.early = shape.early && !is_recorded_;
+  shape.early = shape.early && !is_captured_;
   device_.launch(step.function, shape, stream_, state.parameters.data());
 }
 

@@ -134,14 +134,14 @@ class Frame final : public common::Frame {
   Stream stream_ = nullptr;
   std::vector<State> states_;                                    // by step
   std::vector<std::pair<abi::PlanBuffer, std::int64_t>> arena_;  // buffer, offset
-  // Working memory that is done with before the largest output is written lies in that output.
+  // Working memory that is dead before the largest output is written lies in that output.
   std::vector<std::pair<abi::PlanBuffer, std::int64_t>> in_output_;  // buffer, offset
   abi::PlanBuffer donor_ = 0;
   std::vector<std::vector<abi::PlanBuffer>> released_;  // by step: externals last used
   bool donates_arguments_ = false;
-  std::vector<Turn> turns_;  // by step; empty unless arguments are given up
-  // Working memory outside of the arena: by buffer, and what has been given back. The next of the
-  // same size has it without asking the host, which takes a microsecond or three.
+  std::vector<Turn> turns_;  // by step; empty unless arguments are donated
+  // Working memory outside of the arena: by buffer, and a free list. A piece of the same size is
+  // reused without asking the host, which takes one to three microseconds.
   struct Piece {
     common::Handle handle = nullptr;
     void* data = nullptr;
@@ -153,13 +153,13 @@ class Frame final : public common::Frame {
   std::uint32_t arena_first_ = 0;  // the first step that uses it
   bool has_arena_ = false;         // this call has taken it
   std::int64_t upload_bytes_ = 0;
-  std::vector<std::byte> packed_;  // small arguments of the CPU, as they go over
-  std::vector<std::byte> staged_;  // another tensor of the CPU, likewise
-  bool has_copies_ = false;        // arguments of the CPU are given as copies on the device
-  // The largest workspace of a kernel. All share it, as each leaves zeros.
+  std::vector<std::byte> packed_;  // small CPU arguments, packed for upload
+  std::vector<std::byte> staged_;  // another CPU tensor, likewise
+  bool has_copies_ = false;        // CPU arguments are passed as copies on the device
+  // The largest workspace of a kernel. All kernels share it, as each leaves it zeroed.
   std::int64_t kernel_bytes_ = 0;
   bool needs_workspace_ = false;  // of a library
-  bool is_recorded_ = false;      // this call becomes a graph
+  bool is_captured_ = false;      // this call becomes a graph
   std::byte* memory_ = nullptr;   // arena, uploads, kernels' workspace, library: in this order
   void* workspace_ = nullptr;     // for libraries: the device's, or behind all of these
   struct Clone {

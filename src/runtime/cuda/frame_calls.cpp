@@ -1,4 +1,4 @@
-// The steps of a call that are not kernels of our own, and what the call gives back.
+// The steps of a call that are not generated kernels, and the results of the call.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -49,7 +49,7 @@ void Frame::run_matmul(std::size_t number) {
     for (std::int32_t d = 0; d < c.rank; ++d) last += (c.sizes[d] - 1) * c.strides[d];
     std::int64_t elements = 1;
     for (std::int32_t d = 0; d < c.rank; ++d) elements *= c.sizes[d];
-    if (last + 1 != elements) unsupported("a product over nothing into a part of a tensor");
+    if (last + 1 != elements) unsupported("a matrix product with K = 0 into a part of a tensor");
     device_.zero(p.d, elements * abi::size_of(c.dtype), stream_);
     return;
   }
@@ -96,8 +96,8 @@ void Frame::run_matmul(std::size_t number) {
   }
 }
 
-// Parts of the rows into memory where all rows are aligned, each copied to its place. The library's
-// fast algorithms want a number of columns that is aligned, too: the few after it come last.
+// Computes blocks of rows in memory with an aligned row stride, then copies each to the output. The
+// library's fast algorithms also need an aligned number of columns: the remainder comes last.
 void Frame::run_padded(const State& state, const GemmPointers& whole) {
   const GemmShape& all = state.gemm_plan->shape;
   void* const part = workspace_;
@@ -146,14 +146,14 @@ void Frame::run_convolution(std::size_t number) {
   take_result(call.y.buffer, a.y, host_->convolution(a));
 }
 
-// By the device's own library; whether that knows how.
+// Runs the convolution by the device's own library; false if that does not support it.
 bool Frame::run_convolution_here(std::size_t number) {
   State& state = states_[number];
   if (!state.convolution_shape) return false;
   const auto& call = std::get<abi::ConvolutionCall>(*executable_.steps_[number].call);
   if (plan_.buffers[call.y.buffer].kind == Kind::external) {
     if (host_->has_convolutions()) return false;
-    make_output(call.y.buffer);  // which the host lets go of like one of its own
+    make_output(call.y.buffer);  // which the host frees like one of its own
   }
   const auto at = [&](const abi::Operand& o) {
     return advance(on_device(o.buffer), slots_[o.offset] * abi::size_of(o.dtype));
@@ -196,7 +196,7 @@ void Frame::run_attention(std::size_t number) {
   take_result(call.out.buffer, a.out, host_->attention(a));
 }
 
-// The host's tensor becomes the buffer where it lies as foreseen, else it is copied.
+// The host's tensor becomes the buffer if its layout is as planned, else it is copied.
 void Frame::take_result(PlanBuffer buffer, const abi::TensorView& expected,
                         const std::optional<HostTensor>& result) {
   if (!result) return;
@@ -231,9 +231,9 @@ bool Frame::is_copy(const void* data) const {
                      [&](const Clone& c) { return c.copy == data; });
 }
 
-// The plan relies on the geometry it foresaw: with other sizes the call is eager's, other strides
-// are a copy, and so is what kernels would not find aligned. What is only returned stays where it
-// is: it may be a view of an argument.
+// The plan relies on the layout it was compiled for: other sizes send the call to eager; other
+// strides, or an address that kernels need aligned and is not, cost a copy. A tensor that is only
+// returned is not copied: it may be a view of an argument.
 void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string& name) {
   const abi::TensorView expected = view_of(buffer);
   if (!common::same_sizes(result.view, expected)) {
@@ -260,7 +260,7 @@ void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string
   const auto rank = static_cast<std::size_t>(expected.rank);
   const HostTensor made =
       host_->make_output(expected.dtype, {expected.sizes, rank}, {expected.strides, rank});
-  // Elements that lie in one place are copied once.
+  // Elements with the same address (stride 0) are copied once.
   abi::TensorView from = result.view, to = made.view;
   std::vector<std::int64_t> sizes(expected.sizes, expected.sizes + rank);
   for (std::size_t d = 0; d < rank; ++d) {
@@ -275,7 +275,7 @@ void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string
 
 void Frame::copy_constant(PlanBuffer root, const abi::TensorView& to, std::int64_t bytes) {
   if (is_on_host(plan_.buffers[root])) {
-    unsupported("a constant of the CPU is returned by a program of a GPU");
+    unsupported("a CUDA program returns a CPU constant");
   }
   device_.copy(to.data, buffers_[root], bytes, stream_);
 }

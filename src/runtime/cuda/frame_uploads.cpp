@@ -1,7 +1,7 @@
-// Tensors of the CPU that steps on the device read, as numbers that are no constants of the
-// program: small arguments go over in one copy when a call begins, others each when it is first
-// read. All from ordinary memory, which a driver has read when it returns: a caller may write to
-// his own at once.
+// Uploads of CPU tensors that steps on the device read, such as scalars that are not constants of
+// the program: small arguments in one copy when a call begins, others each when it is first read.
+// All from pageable memory, which the driver has read when it returns: a caller may overwrite it
+// at once.
 #include <algorithm>
 #include <cstring>
 
@@ -14,8 +14,8 @@ using abi::BufferDecl;
 using abi::PlanBuffer;
 using Kind = BufferDecl::Kind;
 
-// A driver's copy from the CPU takes as long as a launch, so it is worth it to put together what
-// takes less to copy on the CPU.
+// A copy by the driver takes as long as a launch, so arguments that are cheaper to copy on the CPU
+// are packed into one upload.
 constexpr std::int64_t kMostPackedBytes = 256;
 constexpr std::int64_t kPackedAlignment = 16;
 
@@ -57,8 +57,8 @@ void Frame::plan_uploads() {
 }
 
 void Frame::upload_arguments() {
-  // A recording reads the tensors themselves when it is replayed.
-  if (packed_.empty() || has_copies_ || is_recorded_) return;
+  // A captured graph reads the tensors themselves when it is replayed.
+  if (packed_.empty() || has_copies_ || is_captured_) return;
   for (Upload& u : uploads_) {
     if (!u.is_packed) continue;
     const std::int64_t bytes = slots_[plan_.buffers[u.buffer].bytes];
@@ -72,7 +72,7 @@ void Frame::upload_arguments() {
 }
 
 void Frame::upload(const void* from, std::int64_t bytes, void* to) {
-  if (!is_recorded_) {
+  if (!is_captured_) {
     const auto* first = static_cast<const std::byte*>(from);
     staged_.assign(first, first + bytes);
     from = staged_.data();

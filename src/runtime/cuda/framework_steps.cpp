@@ -13,7 +13,7 @@
 namespace inkle::runtime::cuda {
 namespace {
 
-// Empty where it runs.
+// What a framework must run; empty if the runtime itself runs the step.
 std::string what_needs_one(const abi::EagerCall& call) { return call.name; }
 std::string what_needs_one(const abi::ConvolutionCall& call) {
   const std::string reason = why_not(call, true);
@@ -23,7 +23,7 @@ std::string what_needs_one(const abi::ConvolutionCall& call) {
 std::string what_needs_one(const abi::MatmulCall& call) {
   const std::string reason = why_not(call);
   if (reason.empty()) return {};
-  return fmt::format("a product of {}, for its {}", abi::name_of(call.a.dtype), reason);
+  return fmt::format("a matrix product of {}, for its {}", abi::name_of(call.a.dtype), reason);
 }
 std::string what_needs_one(const abi::AttentionCall& call) {
   return fmt::format("attention of {} as one call", abi::name_of(call.q.dtype));

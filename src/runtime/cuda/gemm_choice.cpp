@@ -15,11 +15,11 @@
 namespace inkle::runtime::cuda {
 namespace {
 
-// Candidates of the library's own model that are measured, and runs of each after a first one. Its
-// favourite is the fastest for about half of the shapes of transformers.
+// Candidates of the library's heuristic that are measured, and runs of each after a warm-up. Its
+// first choice is the fastest for about half of the shapes of transformers.
 constexpr int kCandidates = 8;
 constexpr int kRuns = 4;
-// That are kept; a network has up to a few hundred, more come from sizes that change.
+// Shapes that are kept; a network has up to a few hundred, dynamic sizes make more.
 constexpr std::size_t kMostShapes = 1024;
 
 class GemmChoice final : public Gemms {
@@ -32,8 +32,8 @@ class GemmChoice final : public Gemms {
     const std::lock_guard lock(mutex_);
     if (const auto* known = known_.find(shape); known != nullptr) return *known;
     const GemmWays all = finder_->ways(shape, pointers, kCandidates);
-    INKLE_CHECK(!all.empty(), "a product without candidates");
-    // A result that is added to what it replaces must be computed once.
+    INKLE_CHECK(!all.empty(), "a GEMM without candidate algorithms");
+    // With the residual in place of the result, a second run would add it twice.
     const bool is_in_place = shape.has_residual && pointers.c == pointers.d;
     const bool may_measure = !is_in_place && !device_.is_capturing(stream);
     const auto runs = [&](const GemmWay& way) {
@@ -44,7 +44,7 @@ class GemmChoice final : public Gemms {
     if (!found) {
       if (!may_measure) return all.front();
       found = fastest(shape, all, pointers, workspace, stream);
-      // Of processes that measure at once, the ranks of a job, the first to end decides for all.
+      // If several processes measure at once (ranks of a job), the first to finish decides for all.
       if (auto first = remembered(shape, all); first && runs(*first)) {
         found = std::move(first);
       } else {
@@ -70,8 +70,8 @@ class GemmChoice final : public Gemms {
     const auto at =
         std::ranges::find_if(all, [&](const auto& way) { return way->identity() == *name; });
     if (at != all.end()) return *at;
-    log(LogChannel::runtime, "product [{}, {}] k {} batch {}: the library has no {}", shape.m,
-        shape.n, shape.k, shape.batch, *name);
+    log(LogChannel::runtime, "GEMM [{}, {}] k {} batch {}: the library has no {}", shape.m, shape.n,
+        shape.k, shape.batch, *name);
     return nullptr;
   }
 
@@ -102,9 +102,9 @@ class GemmChoice final : public Gemms {
       }
     }
     if (!best)
-      unsupported("the library runs none of its own ways for [{}, {}] x {}", s.m, s.n, s.k);
-    log(LogChannel::runtime, "product [{}, {}] k {} batch {}: {} in {:.1f} us, first {:.1f} us",
-        s.m, s.n, s.k, s.batch, best->name(), least, first);
+      unsupported("every algorithm of the library fails for GEMM [{}, {}] k {}", s.m, s.n, s.k);
+    log(LogChannel::runtime, "GEMM [{}, {}] k {} batch {}: {} in {:.1f} us, first {:.1f} us", s.m,
+        s.n, s.k, s.batch, best->name(), least, first);
     return best;
   }
 

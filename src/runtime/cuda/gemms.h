@@ -1,5 +1,5 @@
-// Matrix products as a library runs them. Which of its algorithms is the fastest for a shape is
-// measured once for each device (gemm_choice.h).
+// GEMMs by a library. Which of its algorithms is the fastest for a shape is measured once for each
+// device (gemm_choice.h).
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct GemmShape {
   bool has_residual = false;  // c
   Activation activation = Activation::none;
   std::int32_t alignment = 16;  // bytes, of every pointer
-  bool has_workspace = true;    // else the workspace is left alone
+  bool has_workspace = true;    // else the workspace is not used
 
   friend auto operator<=>(const GemmShape&,
                           const GemmShape&) = default;  // NOLINT(modernize-use-nullptr)
@@ -41,7 +41,7 @@ struct GemmPointers {
   void* d = nullptr;
 };
 
-// A product of one shape; immutable.
+// A GEMM of one shape; immutable.
 class Gemm {
  public:
   virtual ~Gemm() = default;

@@ -61,14 +61,14 @@ class Planner {
 
   void check_zero() const {
     if (call_.has_bias || !call_.post_ops.empty()) {
-      unsupported("a product over nothing, with a bias or post-ops");
+      unsupported("a matrix product with K = 0 and a bias or post-ops");
     }
   }
 
   void fold_batches() {
-    // Rows share the second matrix, so only batches that do may join them.
+    // All rows read the same second matrix, so only batches that share it can fold into rows.
     common::fold_shared(batches_, rows_, kB);
-    // The longest goes to the library.
+    // The longest batch dimension becomes the library's batch.
     common::merge_batches(batches_);
   }
 
@@ -84,8 +84,8 @@ class Planner {
     if (call_.has_bias) plan_.bias = bytes(call_.bias.offset, call_.bias.dtype);
   }
 
-  // One step of a matrix must be 1 and the other at least the extent; steps along extent 1 may be
-  // chosen, and all of a matrix without elements. Returns (step along the first dimension, step
+  // One stride of a matrix must be 1 and the other at least the extent. Strides along extent 1, and
+  // those of an empty matrix, are free to choose. Returns (stride along the first dimension, stride
   // along the second).
   [[nodiscard]] static std::array<std::int64_t, 2> matrix(std::int64_t first,
                                                           std::int64_t first_step,
@@ -102,7 +102,8 @@ class Planner {
       if (second == 1) second_step = first;
       if (second_step >= first) return {1, second_step};
     }
-    unsupported("a product of a matrix with strides {} and {}", first_step, second_step);
+    unsupported("a matrix product of an operand with strides {} and {}: one must be 1", first_step,
+                second_step);
   }
 
   void shape() {
@@ -110,7 +111,7 @@ class Planner {
         matrix(rows_.size, rows_.strides[kD], columns_.size, columns_.strides[kD]);
     plan_.swapped = d[1] != 1;
     if (plan_.swapped) {
-      if (call_.has_bias) unsupported("a bias along the rows of a product");
+      if (call_.has_bias) unsupported("a matrix product with a bias along its rows");
       std::swap(rows_, columns_);
       for (Dimension* dim : {&rows_, &columns_}) std::swap(dim->strides[kA], dim->strides[kB]);
       for (Dimension& dim : batches_) std::swap(dim.strides[kA], dim.strides[kB]);
@@ -135,7 +136,7 @@ class Planner {
     s.has_residual = residual_ != nullptr;
     if (s.has_residual) {
       const auto c = matrix(s.m, rows_.strides[kC], s.n, columns_.strides[kC]);
-      if (c[1] != 1) unsupported("a residual in another order than the result");
+      if (c[1] != 1) unsupported("a residual with another layout than the result");
       s.c_row = c[0];
     }
     for (const abi::PostOp& p : call_.post_ops) {
@@ -200,11 +201,11 @@ GemmPlan plan_gemm(const abi::MatmulCall& call, std::span<const std::int64_t> sl
 namespace {
 
 // A vocabulary of 50257 and 8192 rows of bf16 take 6.2 ms whole on an H200. Smaller results are not
-// worth the copy, larger parts do not stay in its second-level cache. Parts lie where libraries
-// work, so that they take no memory; their products go without.
+// worth the copy; larger blocks do not stay in its L2. Blocks lie in the library workspace, so they
+// take no extra memory; their GEMMs run without a workspace.
 constexpr std::int64_t kLeastPaddedBytes = 8 << 20;
 constexpr std::int64_t kPartBytes = Device::kWorkspaceBytes;
-constexpr std::int64_t kPartRows = 128;  // of which a part is a multiple, if so many fit
+constexpr std::int64_t kPartRows = 128;  // a block has a multiple of these, if so many fit
 
 }  // namespace
 

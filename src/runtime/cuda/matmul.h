@@ -27,12 +27,12 @@ struct GemmPlan {
   bool is_zero = false;   // nothing is summed: the result is zero
 };
 
-// Throws Unsupported where the library cannot read or write the operands as they lie.
+// Throws Unsupported if the library does not support the strides of the operands.
 [[nodiscard]] GemmPlan plan_gemm(const abi::MatmulCall& call, std::span<const std::int64_t> slots);
 
-// Rows of the parts in which a product is made when its own rows start at odd places, which the
-// library writes at a quarter of its speed: a part has rows of padded_row_bytes, and is then copied
-// to its place. 0: the product is made whole.
+// Rows of each block of a matrix product whose row stride is not aligned, which the library writes
+// at a quarter of its speed: a block has rows of padded_row_bytes and is then copied to the output.
+// 0: the product is computed as a whole.
 inline constexpr std::int64_t kPaddedRowAlignment = 16;  // bytes
 [[nodiscard]] std::int64_t padded_rows(const GemmPlan& plan);
 [[nodiscard]] std::int64_t padded_row_bytes(const GemmPlan& plan);

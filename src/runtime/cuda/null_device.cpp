@@ -61,7 +61,7 @@ class NullGemm final : public Gemm {
 
   void run(const GemmPointers& p, void* workspace, Stream /*stream*/) const override {
     INKLE_CHECK(p.a != nullptr && p.b != nullptr && p.d != nullptr && workspace != nullptr,
-                "a product without operands");
+                "a GEMM without operands");
     INKLE_CHECK((p.bias != nullptr) == shape_.has_bias, "a bias too many or too few");
     INKLE_CHECK((p.c != nullptr) == shape_.has_residual, "a residual too many or too few");
     recorder_.add(fmt::format("gemm {} {} {} batch {}", shape_.m, shape_.n, shape_.k, shape_.batch),
@@ -80,7 +80,7 @@ class NullGemms final : public Gemms {
 
   std::shared_ptr<const Gemm> find(const GemmShape& shape, const GemmPointers& /*pointers*/,
                                    void* /*workspace*/, Stream /*stream*/) override {
-    INKLE_CHECK(shape.m > 0 && shape.n > 0 && shape.k > 0 && shape.batch > 0, "an empty product");
+    INKLE_CHECK(shape.m > 0 && shape.n > 0 && shape.k > 0 && shape.batch > 0, "an empty GEMM");
     INKLE_CHECK(shape.a_row == 1 || shape.a_depth == 1, "a is no matrix");
     INKLE_CHECK(shape.b_depth == 1 || shape.b_column == 1, "b is no matrix");
     return std::make_shared<NullGemm>(shape, recorder_);
@@ -128,7 +128,7 @@ class NullConvolutions final : public Convolutions {
     for (std::size_t d = 0; d < shape.y.size(); ++d) {
       INKLE_CHECK(shape.x[d] > 0 && shape.w[d] > 0 && shape.y[d] > 0, "an empty convolution");
     }
-    INKLE_CHECK(shape.x[1] % shape.w[1] == 0, "a convolution of channels that do not fit");
+    INKLE_CHECK(shape.x[1] % shape.w[1] == 0, "the channels of x are not a multiple of those of w");
     const std::lock_guard lock(recorder_.mutex);
     asked.push_back(shape);
     return std::make_shared<NullConvolution>(shape, recorder_);

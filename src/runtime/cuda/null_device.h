@@ -1,4 +1,4 @@
-// A GPU that runs nothing: memory is the host's, kernels and products are checked and counted, not
+// A GPU that runs nothing: memory is the host's, kernels and GEMMs are checked and counted, not
 // run. For tests of everything but the launch, on machines without a GPU.
 #pragma once
 

@@ -14,7 +14,7 @@ std::vector<Turn> plan_turns(const abi::Plan& plan, std::span<const PlanBuffer> 
   std::vector<Turn> turns(steps);
   if (steps == 0) return turns;
   const std::size_t count = plan.buffers.size();
-  // Aliases write to and read the same memory.
+  // Liveness of a root covers the uses of all its aliases.
   std::vector<std::uint32_t> first(count, steps - 1), last(count, 0);
   for (std::size_t b = 0; b < count; ++b) {
     first[roots[b]] = std::min(first[roots[b]], plan.buffers[b].first_use);

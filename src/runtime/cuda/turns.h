@@ -1,6 +1,6 @@
-// Memory of a call that may let go of its arguments, step by step: what is taken before a step and
-// given back behind it. In the backward of a model tensors that the forward kept die as gradients
-// and working memory come to life, so that neither waits for the other's.
+// Liveness of memory in a call with donated arguments: what is allocated before each step and freed
+// after it. In a backward graph saved tensors die while gradients and working memory come to life,
+// so the same memory can serve both.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ struct Turn {
   std::vector<abi::PlanBuffer> drops;  // arguments and large working memory
 };
 
-// Working memory of fewer bytes lies in the arena: an allocation takes longer than it is worth.
+// Smaller working memory stays in the arena: an allocation of its own costs more than it saves.
 inline constexpr std::int64_t kLeastPiece = std::int64_t{1} << 20;
 
-// By step. `roots`: of each buffer the one whose memory it is; `bytes` and `is_kept` by buffer, the
-// second for memory that must live as long as the call.
+// One Turn a step. `roots`: for each buffer the one whose memory it aliases; `bytes` and `is_kept`
+// by buffer. Memory with `is_kept` lives until the call ends.
 [[nodiscard]] std::vector<Turn> plan_turns(const abi::Plan& plan,
                                            std::span<const abi::PlanBuffer> roots,
                                            std::span<const std::int64_t> bytes,

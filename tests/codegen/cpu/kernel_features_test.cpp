@@ -384,7 +384,7 @@ TEST(Rows, EndsOfNarrowedRows) {
 }
 
 // A norm's backward: rows are walked, their columns gathered.
-TEST(Walks, SumsOfColumnsBesideRows) {
+TEST(SequentialRows, SumsOfColumnsBesideRows) {
   for (const std::int64_t columns : {1, 5, 16, 100, 300}) {
     for (const std::int64_t more : {1, 3}) {
       SCOPED_TRACE(fmt::format("{} columns, {} loops", columns, more));
@@ -395,13 +395,13 @@ TEST(Walks, SumsOfColumnsBesideRows) {
       const auto out = b.param(DType::f32, kOut);
       const auto parts = b.param(DType::f32, kOut);
       const auto sums = b.scratch(DType::f32, b.constant(columns));
-      b.loops.scratch.back().walks = true;
+      b.loops.scratch.back().is_carried = true;
       const Expr p = b.outer(b.constant(kParts));
       Expr row = p * kRows + b.outer(b.constant(kRows));
-      b.loops.walked = 1;
+      b.loops.sequential = 1;
       if (more > 1) {
         row = row * more + b.outer(b.constant(more));
-        b.loops.walked = 2;
+        b.loops.sequential = 2;
       }
       const auto at_column = [&](std::uint32_t target) {
         return [target](const Indices& j) { return Stores{{target, j[0]}}; };
@@ -448,8 +448,8 @@ TEST(Walks, SumsOfColumnsBesideRows) {
 // --- Running extremes along a row, a vector at a time --------------------------------------------
 
 // Two of them and what is made of both: the extreme, and the last index at which it was met. With
-// `turned` the last stage reads the first from behind, so that it runs when that has ended.
-void running_extremes(ReduceOp op, DType dtype, std::int64_t n, bool is_symbolic, bool turned) {
+// `reversed` the last stage reads the first from behind, so that it runs when that has ended.
+void running_extremes(ReduceOp op, DType dtype, std::int64_t n, bool is_symbolic, bool reversed) {
   SCOPED_TRACE(fmt::format("{} of {} {}", loop::name_of(op), n, abi::name_of(dtype)));
   KernelBuilder b;
   const auto x = b.param(dtype);
@@ -479,7 +479,7 @@ void running_extremes(ReduceOp op, DType dtype, std::int64_t n, bool is_symbolic
   b.pointwise(
       {length},
       [&](BodyBuilder& body, const Indices& j) {
-        const Expr at = turned ? length - 1 - j[0] : j[0];
+        const Expr at = reversed ? length - 1 - j[0] : j[0];
         body.yield(body.load(extremes, dtype, {at}));
         body.yield(body.cast(body.load(indices, DType::i32, {j[0]}), DType::i64));
       },
@@ -502,8 +502,8 @@ TEST(LoopKernel, RunningExtremes) {
     for (const DType dtype : {DType::i32, DType::i64, DType::f32, DType::f64}) {
       for (const std::int64_t n : {7, 64, 203}) {
         for (const bool is_symbolic : {false, true}) {
-          for (const bool turned : {false, true}) {
-            running_extremes(op, dtype, n, is_symbolic, turned);
+          for (const bool reversed : {false, true}) {
+            running_extremes(op, dtype, n, is_symbolic, reversed);
             if (HasFailure()) return;
           }
         }

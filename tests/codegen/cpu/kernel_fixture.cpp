@@ -75,7 +75,7 @@ void check(KernelBuilder& builder, const Schedule& schedule, const std::vector<A
   };
   std::int64_t extent = 1;
   const auto& outer = builder.loops.outer;
-  for (std::size_t d = 0; d + builder.loops.walked < outer.size(); ++d) {
+  for (std::size_t d = 0; d + builder.loops.sequential < outer.size(); ++d) {
     const std::int64_t e = value(outer[d].extent);
     const bool blocked = schedule.vector_outer && d + 1 == outer.size();
     extent *= blocked ? (e + schedule.block - 1) / schedule.block : e;

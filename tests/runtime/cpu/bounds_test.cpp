@@ -113,7 +113,7 @@ TEST(Bounds, OperandsHaveTheRightRanks) {
                 m.product().a.sizes.pop_back();
                 m.product().a.strides.pop_back();
               }),
-              HasSubstr("step 0: a product of operands of unequal ranks"));
+              HasSubstr("step 0: a matrix product of operands of unequal ranks"));
   EXPECT_THAT(error_with([](Made& m) {
                 m.product().has_bias = true;
                 m.product().bias = m.b.operand(m.x);

@@ -425,7 +425,7 @@ TEST(Executor, RefusesNestedSteps) {
   EXPECT_THAT(is_refused(abi::Branch{99, 0, 1}), HasSubstr("step 1: slot 99"));
   EXPECT_THAT(is_refused(abi::Branch{0, 0, 2}), HasSubstr("step 1: region 2 of 0 to 2"));
   EXPECT_THAT(is_refused(abi::RegionCall{1, {2}, {}}), HasSubstr("as many formal as actual"));
-  EXPECT_THAT(is_refused(abi::RegionCall{1, {1}, {0}}), HasSubstr("y is given as a formal buffer"));
+  EXPECT_THAT(is_refused(abi::RegionCall{1, {1}, {0}}), HasSubstr("y is not a formal buffer"));
   EXPECT_THAT(error_with([](abi::Plan& p) {
                 p.regions[1].steps.push_back({.action = abi::Loop{0, 1}});
               }),

@@ -298,7 +298,7 @@ TEST(LaunchTest, PlansThatHaveNoSuchLaunchAreRefused) {
   };
   using testing::HasSubstr;
   EXPECT_THAT(why("swizzle=128", "swizzle=48"), HasSubstr("a swizzle of 48 bytes"));
-  EXPECT_THAT(why("box=[8,32]", "box=[8]"), HasSubstr("1 to 5 dimensions with a box"));
+  EXPECT_THAT(why("box=[8,32]", "box=[8]"), HasSubstr("1 to 5 dimensions and a box"));
   EXPECT_THAT(why("co_resident", "waits co_resident"), HasSubstr("wait for each other"));
   EXPECT_THAT(why("maps=[(dtype", "maps=[(buffer=9 dtype"), HasSubstr("buffer 9 of 3"));
 }

@@ -88,9 +88,9 @@ constexpr Program kPrograms[] = {
 })"},
 };
 
-class CudaEndings : public testing::TestWithParam<const char*> {};
+class CudaLastBlocks : public testing::TestWithParam<const char*> {};
 
-TEST_P(CudaEndings, Compile) {
+TEST_P(CudaLastBlocks, Compile) {
   const codegen::cuda::CudaCompiler compiler(abi::typical_device(GetParam()));
   std::string why_not;
   const bool has_nvrtc = codegen::cuda::find_nvrtc(why_not).has_value();
@@ -102,7 +102,7 @@ TEST_P(CudaEndings, Compile) {
     const schedule::ScheduledProgram scheduled = schedule::schedule(
         lower::lower(passes::run_passes(graph::parse(program.text, program.name, ops::op_table()),
                                         passes::standard_pipeline(), context)),
-        options, {.skip = {"cut_columns"}});  // whose second stages are kernels
+        options, {.skip = {"split_columns"}});  // whose second stages are kernels
     std::vector<CompileUnit> units;
     for (const schedule::Step& step : scheduled.steps) {
       const auto& kernel = std::get<schedule::KernelStep>(step.action);
@@ -119,7 +119,8 @@ TEST_P(CudaEndings, Compile) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, CudaEndings, testing::Values("sm_80", "sm_90a", "sm_100"));
+INSTANTIATE_TEST_SUITE_P(Architectures, CudaLastBlocks,
+                         testing::Values("sm_80", "sm_90a", "sm_100"));
 
 }  // namespace
 }  // namespace inkle::driver

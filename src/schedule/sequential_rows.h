@@ -36,10 +36,10 @@ struct ColumnFamily {
 // Splits the sums in parts where there are enough rows, and the columns of a part fit what a worker
 // has; not where their rows divide in fewer than `least_parts`. Returns the buffers of the parts'
 // sums.
-[[nodiscard]] std::vector<loop::BufferId> cut_columns(loop::Program& program,
-                                                      const abi::Target& device,
-                                                      std::span<const ColumnFamily> families,
-                                                      std::int64_t least_parts = 0);
+[[nodiscard]] std::vector<loop::BufferId> split_columns(loop::Program& program,
+                                                        const abi::Target& device,
+                                                        std::span<const ColumnFamily> families,
+                                                        std::int64_t least_parts = 0);
 
 // The group of rows with such a part, its loops over the part's rows sequential; or nothing and
 // the reason.

@@ -1,4 +1,4 @@
-#include "passes/blind_rows.h"
+#include "passes/fully_masked_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,7 @@ using graph::ValueId;
 // (query, key, value, attn_mask?, dropout_p, is_causal, scale?, enable_gqa, safe)
 constexpr std::size_t kMask = 3, kSafe = 8;
 
-bool may_be_blind(const Node& node) {
+bool may_be_fully_masked(const Node& node) {
   return node.op->name == "sdpa" && std::holds_alternative<ValueId>(node.args[kMask]) &&
          !std::get<bool>(node.args[kSafe]);
 }
@@ -31,7 +31,7 @@ double largest_of(DType dtype) {
   return std::numeric_limits<float>::max();
 }
 
-// Whether no row of the mask is minus infinity all along: it selects one of two finite numbers, or
+// Whether no row of the mask is entirely minus infinity: it selects one of two finite numbers, or
 // this pass has seen it.
 bool sees_always(const Graph& graph, const std::vector<std::int32_t>& producers, ValueId mask) {
   double largest = std::numeric_limits<float>::max();
@@ -57,15 +57,15 @@ bool sees_always(const Graph& graph, const std::vector<std::int32_t>& producers,
 
 }  // namespace
 
-std::optional<Graph> blind_rows(const Graph& graph, PassContext& context) {
+std::optional<Graph> fully_masked_rows(const Graph& graph, PassContext& context) {
   if (!context.options.safe_attention) return std::nullopt;
-  if (!std::ranges::any_of(graph.nodes, may_be_blind)) return std::nullopt;
+  if (!std::ranges::any_of(graph.nodes, may_be_fully_masked)) return std::nullopt;
   const std::vector<std::int32_t> producers = graph::producers(graph);
   bool has_changed = false;
   Rewriter rewriter(graph, graph.name);
   Graph result = std::move(rewriter).run(
       [&](Rewriter& r, const Node& mapped, const Node& old) -> std::optional<std::vector<ValueId>> {
-        if (!may_be_blind(mapped)) return std::nullopt;
+        if (!may_be_fully_masked(mapped)) return std::nullopt;
         if (sees_always(graph, producers, std::get<ValueId>(old.args[kMask]))) return std::nullopt;
         Builder& b = r.builder();
         const ValueId mask = std::get<ValueId>(mapped.args[kMask]);

@@ -1,5 +1,5 @@
-// Kernels with an ending as kernel IR: verified, and run by the interpreter with all blocks and
-// threads under several interleavings, against their loops one after the other.
+// Kernels with a last-block reduction as kernel IR: verified, and run by the interpreter with all
+// blocks and threads under several interleavings, against their loops one after the other.
 #include <gtest/gtest.h>
 
 #include "kernel/interpret.h"
@@ -79,18 +79,18 @@ constexpr Case kCases[] = {
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
-class Endings : public ::testing::TestWithParam<Case> {};
+class LastBlocks : public ::testing::TestWithParam<Case> {};
 
-TEST_P(Endings, AreDoneByTheLastBlock) {
+TEST_P(LastBlocks, AreDoneByTheLastBlock) {
   const Case& c = GetParam();
   const ScheduledProgram scheduled = scheduled_on_gpu(c.text, c.name, c.parallelism);
   ASSERT_EQ(scheduled.steps.size(), 1u);
   auto step = std::get<KernelStep>(scheduled.steps.front().action);
   for (Param& p : step.kernel.params) p.alignment = 16;
-  ASSERT_TRUE(step.kernel.ending.has_value());
-  EXPECT_EQ(step.kernel.ending->by_strips, c.by_strips);
-  EXPECT_EQ(!step.kernel.ending->cells.empty(), c.has_cells);
-  EXPECT_EQ(step.kernel.ending->parts.size(), c.parts);
+  ASSERT_TRUE(step.kernel.last_block.has_value());
+  EXPECT_EQ(step.kernel.last_block->by_strips, c.by_strips);
+  EXPECT_EQ(!step.kernel.last_block->cells.empty(), c.has_cells);
+  EXPECT_EQ(step.kernel.last_block->parts.size(), c.parts);
   const std::vector<Array> arrays = arrays_of(step, scheduled.program);
   std::vector<Array> expected = arrays;
   ASSERT_EQ(interpret(step.kernel, expected, {}), 0);
@@ -105,7 +105,7 @@ TEST_P(Endings, AreDoneByTheLastBlock) {
   if (::testing::Test::HasFailure()) ADD_FAILURE() << text << kernel::to_string(made);
 }
 
-INSTANTIATE_TEST_SUITE_P(Programs, Endings, ::testing::ValuesIn(kCases), [](const auto& one) {
+INSTANTIATE_TEST_SUITE_P(Programs, LastBlocks, ::testing::ValuesIn(kCases), [](const auto& one) {
   std::string name = one.param.name;
   std::ranges::replace(name, ' ', '_');
   return name;

@@ -1,4 +1,4 @@
-"""One half of a cut graph, node by node in eager: for a call that failed.
+"""A forward or backward graph, node by node in eager: for a call that failed.
 
 Every row of the op table names ATen overloads that mean it, with its arguments in their order.
 """
@@ -50,19 +50,19 @@ def size_of(size: Any, symbols: dict[str, Any]) -> Any:
     return eval(str(size), {"__builtins__": {}}, {**_FUNCTIONS, **symbols})  # noqa: S307
 
 
-class EagerHalf:
-    """``cut`` as the compiler gives it; ``targets``: the callables of its calls to eager;
+class EagerGraph:
+    """``partition`` as the compiler gives it; ``targets``: the callables of its calls to eager;
     ``conditions``: integer results that are bools."""
 
     def __init__(
-        self, cut: Any, is_backward: bool, targets: list[Callable[..., Any]],
+        self, partition: Any, is_backward: bool, targets: list[Callable[..., Any]],
         conditions: Sequence[int] = (),
     ):  # fmt: skip
         self._conditions = conditions
-        self._inputs = cut.inputs(is_backward)
-        self._nodes = cut.nodes(is_backward)
-        self._outputs = cut.outputs(is_backward)
-        self._literals = cut.literals(is_backward)
+        self._inputs = partition.inputs(is_backward)
+        self._nodes = partition.nodes(is_backward)
+        self._outputs = partition.outputs(is_backward)
+        self._literals = partition.literals(is_backward)
         self._targets = targets
         # By value that outputs share the memory of.
         self._strides: dict[int, Any] = {v.index: t[2] for v, t, _ in self._literals}

@@ -1,4 +1,4 @@
-// Kernels with an ending, a last-block reduction: the last block to finish, of all or of a strip
+// Kernels with a last-block reduction: the last block to finish, of all or of a strip
 // of columns, runs it.
 //
 //   grid g in n, thread t in 256 {
@@ -10,20 +10,20 @@
 //   }
 //
 // Where each block contributes one value, it is stored with a flag in one word of the workspace,
-// and the block that began last waits for the words of all: no block waits for its stores.
+// and the block that began last spins until all words are set: no block waits for its own stores.
 #pragma once
 
 #include "schedule/expand_blocks.h"
 
 namespace inkle::schedule::expansion {
 
-// `first`: of the kernel's stages, with the parameters declared. Threads are counted by axes of
-// which the numbers of all parts' threads are made up (declare_threads). `block`: as
+// `first`: of the kernel's stages, with the parameters declared. The thread axes are those
+// from which the thread index of every part can be computed (declare_threads). `block`: as
 // BlockExpansion::block.
-void expand_ending(Expansion& first, const Ending& ending, Expr block = {});
+void expand_last_block(Expansion& first, const LastBlock& last_block, Expr block = {});
 
 // How the blocks of a kernel run the parts.
-[[nodiscard]] std::vector<BlockSchedule> ending_parts(const Ending& ending,
-                                                      const BlockSchedule& kernel);
+[[nodiscard]] std::vector<BlockSchedule> last_block_parts(const LastBlock& last_block,
+                                                          const BlockSchedule& kernel);
 
 }  // namespace inkle::schedule::expansion

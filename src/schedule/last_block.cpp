@@ -1,4 +1,4 @@
-#include "schedule/endings.h"
+#include "schedule/last_block.h"
 
 #include <algorithm>
 #include <optional>
@@ -18,7 +18,7 @@ using Axis = BlockSchedule::Axis;
 constexpr std::size_t kMostParts = 8;
 constexpr std::size_t kMostParams = 64;
 // A partial result of a thread: a sum of at most 4 bytes, or at most a mean and a sum of squares in
-// f64, or a value and its place.
+// f64, or a value and its index.
 constexpr std::int64_t kPlainPart = 4;
 constexpr std::int64_t kLargestPart = 24;
 
@@ -60,8 +60,8 @@ Expr rows_of(const LoopKernel& loops, sym::Context& context) {
 }
 
 // Whether threads that share values reach the end of the stages together, or not at all. A warp of
-// several rows of which the last are not there does not: their threads would go on to the ending
-// while the others still wait for the whole warp.
+// several rows, some past the last row, does not: the threads of those rows would go on to the last
+// block's part while the others still wait for the whole warp.
 bool stays_together(const LoopKernel& loops, const BlockSchedule& blocks, sym::Context& context) {
   constexpr std::int32_t kWarp = 32;
   if (blocks.axis == Axis::tile) return false;
@@ -75,9 +75,9 @@ bool finishes(const LoopKernel& loops) {
   });
 }
 
-class EndingJoiner {
+class LastBlockFuser {
  public:
-  EndingJoiner(std::vector<Step>& steps, const Program& program, const abi::SplitRules& rules)
+  LastBlockFuser(std::vector<Step>& steps, const Program& program, const abi::SplitRules& rules)
       : steps_(steps), program_(program), rules_(rules), gone_(steps.size(), false) {}
 
   void run() {
@@ -107,9 +107,9 @@ class EndingJoiner {
 
   static bool can_end(const Step& step) {
     const KernelStep* kernel = plain_kernel(step);
-    if (kernel == nullptr || kernel->kernel.ending) return false;
+    if (kernel == nullptr || kernel->kernel.last_block) return false;
     return kernel->schedule.blocks->axis != Axis::tile && loops_of(*kernel).scratch.empty() &&
-           loops_of(*kernel).walked == 0 && all_stages(loops_of(*kernel), is_simple);
+           loops_of(*kernel).sequential == 0 && all_stages(loops_of(*kernel), is_simple);
   }
 
   BufferId storage(BufferId b) const { return program_.buffers[b].writes_into.value_or(b); }
@@ -127,11 +127,11 @@ class EndingJoiner {
     return meet(written, reads(b)) || meet(written, made) || meet(reads(a), made);
   }
 
-  // The step that s waits for and could become a part of: no other that it waits for lies between.
+  // The step that s depends on and may be fused into: no other dependency of s lies between them.
   std::optional<std::size_t> earlier(std::size_t s) const {
     for (std::size_t before = s; before-- > 0;) {
       if (gone_[before]) continue;
-      // What eager does besides is its own affair.
+      // A call to eager may have effects that its buffers do not show.
       if (std::holds_alternative<EagerStep>(steps_[before].action)) return std::nullopt;
       if (waits(steps_[before], steps_[s])) return before;
     }
@@ -142,43 +142,44 @@ class EndingJoiner {
     const KernelStep* first = plain_kernel(steps_[before]);
     if (first == nullptr || first->schedule.blocks->cluster > 1) return false;
     const LoopKernel& loops = loops_of(*first);
-    if (loops.walked != 0 || !all_stages(loops, is_simple)) return false;
-    // Without blocks there would be no last one.
+    if (loops.sequential != 0 || !all_stages(loops, is_simple)) return false;
+    // An empty grid has no last block.
     const bool has_blocks = std::all_of(loops.outer.begin(), loops.outer.end(), [](const Dim& dim) {
       return sym::bounds(dim.extent).low >= 1;
     });
     const auto& last = std::get<KernelStep>(steps_[s].action);
     if (!has_blocks || !reads_as_written(*first, last)) return false;
-    const bool has_ending = first->kernel.ending.has_value();
+    const bool has_last_block = first->kernel.last_block.has_value();
     if (!stays_together(loops, *first->schedule.blocks, *program_.context)) return false;
     if (!stays_together(loops_of(last), *last.schedule.blocks, *program_.context)) {
-      // Unless it is all that the last block does, at once.
+      // Allowed if it is all that the last block does and every row has threads of its own.
       const auto rows = rows_of(loops_of(last), *program_.context).constant();
-      if (has_ending || !rows) return false;
+      if (has_last_block || !rows) return false;
       if (*rows * last.schedule.blocks->team > first->schedule.blocks->threads) return false;
     }
-    if (has_ending && !std::ranges::all_of(first->kernel.ending->parts, [&](const auto& part) {
+    if (has_last_block &&
+        !std::ranges::all_of(first->kernel.last_block->parts, [&](const auto& part) {
           return stays_together(part.loops, part.blocks, *program_.context);
         })) {
       return false;
     }
-    if (has_ending && first->kernel.ending->parts.size() == kMostParts) return false;
+    if (has_last_block && first->kernel.last_block->parts.size() == kMostParts) return false;
     const bool alone =
-        is_small(loops_of(last), rules_.ending_points * first->schedule.blocks->threads) &&
-        (finishes(loops_of(last)) || is_small(loops_of(last), rules_.ending_numbers));
+        is_small(loops_of(last), rules_.last_block_points * first->schedule.blocks->threads) &&
+        (finishes(loops_of(last)) || is_small(loops_of(last), rules_.last_block_numbers));
     const bool strips = !alone && ends_by_strips(steps_[before], steps_[s]);
     if (!alone && !strips) return false;
-    if (has_ending && first->kernel.ending->by_strips != strips) return false;
+    if (has_last_block && first->kernel.last_block->by_strips != strips) return false;
     if (alone && !fits_alone(*first->schedule.blocks, last)) return false;
     if (first->buffers.size() + last.buffers.size() > kMostParams) return false;
-    log(LogChannel::fusion, "end {} with {}{}", steps_[before].label, steps_[s].label,
+    log(LogChannel::fusion, "the last block of {} runs {}{}", steps_[before].label, steps_[s].label,
         strips ? " by strips" : "");
     append(steps_[before], steps_[s], strips);
     return true;
   }
 
-  // What the last reads of what the first has written is the same buffer, not another view of its
-  // memory.
+  // The second kernel reads results of the first through the same buffer, not through another view
+  // of its memory.
   bool reads_as_written(const KernelStep& first, const KernelStep& last) const {
     for (std::size_t p = 0; p < first.buffers.size(); ++p) {
       if (first.param(p).role == ParamRole::in) continue;
@@ -189,12 +190,12 @@ class EndingJoiner {
     return true;
   }
 
-  // The shared memory of one block for the reductions of all.
+  // Whether the reductions fit the shared memory of one block.
   bool fits_alone(const BlockSchedule& first, const KernelStep& last) const {
     const BlockSchedule& blocks = *last.schedule.blocks;
     if (blocks.axis == Axis::inner || blocks.team == 1) return true;
     const std::int64_t part = has_large_parts(loops_of(last)) ? kLargestPart : kPlainPart;
-    return std::int64_t{first.threads} * blocks.lanes * part <= rules_.ending_shared;
+    return std::int64_t{first.threads} * blocks.lanes * part <= rules_.last_block_shared;
   }
 
   // --- Strips of columns ----------------------------------------------------------------------
@@ -203,25 +204,26 @@ class EndingJoiner {
     const auto& first = std::get<KernelStep>(before.action);
     const auto& last = std::get<KernelStep>(after.action);
     const LoopKernel& loops = loops_of(first);
-    const LoopKernel& ending = loops_of(last);
+    const LoopKernel& last_block = loops_of(last);
     const BlockSchedule& blocks = *first.schedule.blocks;
     if (blocks.axis != Axis::outer || blocks.team == 1 || last.schedule.blocks->axis != Axis::outer)
       return false;
-    if (ending.outer.size() != 1 || !ending.outer.front().extent.is_constant()) return false;
-    const Expr columns = ending.outer.front().extent;
+    if (last_block.outer.size() != 1 || !last_block.outer.front().extent.is_constant())
+      return false;
+    const Expr columns = last_block.outer.front().extent;
     if (!(loops.outer.back().extent == columns)) return false;
-    for (const Stage& stage : ending.stages) {
+    for (const Stage& stage : last_block.stages) {
       std::int64_t rows = 1;
       for (const Dim& dim : stage.inner) {
-        rows = std::max(rows, std::min(high(dim.extent), rules_.ending_rows + 1) * rows);
+        rows = std::max(rows, std::min(high(dim.extent), rules_.last_block_rows + 1) * rows);
       }
-      if (rows > rules_.ending_rows) return false;
+      if (rows > rules_.last_block_rows) return false;
     }
-    if (std::int64_t{blocks.threads} * blocks.lanes * kLargestPart > rules_.ending_shared &&
-        has_large_parts(ending)) {
+    if (std::int64_t{blocks.threads} * blocks.lanes * kLargestPart > rules_.last_block_shared &&
+        has_large_parts(last_block)) {
       return false;
     }
-    // Other strips may still be at work on what this one's last block writes.
+    // Blocks of other strips may still access what this strip's last block writes.
     std::vector<BufferId> used = reads(before);
     for (const BufferId b : writes(before)) used.push_back(b);
     if (meet(used, writes(after))) return false;
@@ -237,8 +239,8 @@ class EndingJoiner {
     });
   }
 
-  // What one kernel stores and the other loads at a column lies at that column of rows of all
-  // columns.
+  // Both kernels access a column of a shared buffer at that column of a row-major matrix with
+  // `columns` columns.
   static bool of_own_columns(const KernelStep& first, const KernelStep& last,
                              std::int64_t columns) {
     const auto is_own = [&](Expr offset, Expr column) {
@@ -246,7 +248,7 @@ class EndingJoiner {
       return stride && stride->is_constant(1) && sym::divides(columns, offset - column);
     };
     const LoopKernel& loops = loops_of(first);
-    const LoopKernel& ending = loops_of(last);
+    const LoopKernel& last_block = loops_of(last);
     const auto is_shared = [&](BufferId b) {
       for (std::size_t p = 0; p < first.buffers.size(); ++p) {
         if (first.buffers[p] == b && first.param(p).role != ParamRole::in) return true;
@@ -256,10 +258,10 @@ class EndingJoiner {
     const auto is_read = [&](BufferId b) {
       return std::find(last.buffers.begin(), last.buffers.end(), b) != last.buffers.end();
     };
-    for (const Stage& stage : ending.stages) {
+    for (const Stage& stage : last_block.stages) {
       for (const loop::Instruction& i : stage.body.instructions) {
         if (i.opcode != Opcode::load || !is_shared(last.buffers[i.buffer])) continue;
-        if (!is_own(i.indices[0], ending.outer.back().variable)) return false;
+        if (!is_own(i.indices[0], last_block.outer.back().variable)) return false;
       }
     }
     for (const Stage& stage : loops.stages) {
@@ -279,16 +281,16 @@ class EndingJoiner {
     const bool reads_results = meet(writes(before), reads(after));
     const std::vector<BufferId> reads_before = reads(before);
     const std::vector<std::uint32_t> number = add_parameters(first, last);
-    const bool is_first = !first.kernel.ending;
-    if (is_first) first.kernel.ending = Ending{.after_reads = true};
-    first.kernel.ending->by_strips = strips;
-    if (reads_results) first.kernel.ending->after_reads = false;
-    // A number in the workspace says nothing of what its block has read.
+    const bool is_first = !first.kernel.last_block;
+    if (is_first) first.kernel.last_block = LastBlock{.after_reads = true};
+    first.kernel.last_block->by_strips = strips;
+    if (reads_results) first.kernel.last_block->after_reads = false;
+    // A published cell does not order the reads of its block before writes of the last block.
     const bool overwrites = meet(reads_before, writes(after));
-    hand_over(first, last, reads_results && !strips && is_first && !overwrites);
+    publish_cells(first, last, reads_results && !strips && is_first && !overwrites);
     LoopKernel loops = std::move(std::get<LoopKernel>(last.kernel.body));
     for_each_memory(loops, [&](std::uint32_t& b) { b = number[b]; });
-    first.kernel.ending->parts.push_back({std::move(loops), *last.schedule.blocks});
+    first.kernel.last_block->parts.push_back({std::move(loops), *last.schedule.blocks});
     collect_sizes(first.kernel, *program_.context);
     before.label += "+" + after.label;
     add_missing(before.sources, after.sources);
@@ -299,14 +301,14 @@ class EndingJoiner {
     }
   }
 
-  // Numbers of blocks that have a row each, if those are all that the last block reads of theirs.
-  void hand_over(KernelStep& first, const KernelStep& last, bool may) const {
-    first.kernel.ending->cells.clear();
+  // Results go through cells if each block has one row and the last block reads nothing else of it.
+  void publish_cells(KernelStep& first, const KernelStep& last, bool may) const {
+    first.kernel.last_block->cells.clear();
     const LoopKernel& loops = loops_of(first);
     const BlockSchedule& blocks = *first.schedule.blocks;
     const bool has_rows = blocks.axis == Axis::inner && blocks.team > 32 && blocks.chunk == 0 &&
                           loops.outer.size() == 1;
-    if (!may || !has_rows || !(high(loops.outer.front().extent) <= rules_.ending_cells)) return;
+    if (!may || !has_rows || !(high(loops.outer.front().extent) <= rules_.last_block_cells)) return;
     std::vector<std::uint32_t> cells;
     for (const Stage& stage : loops.stages) {
       for (const StageStore& store : stage.stores) {
@@ -324,7 +326,7 @@ class EndingJoiner {
       const bool is_cell = std::find(cells.begin(), cells.end(), number) != cells.end();
       if (!is_cell && first.kernel.params[number].role != ParamRole::in && !is_own(last, b)) return;
     }
-    first.kernel.ending->cells = std::move(cells);
+    first.kernel.last_block->cells = std::move(cells);
   }
 
   static bool is_own(const KernelStep& last, BufferId b) {
@@ -342,8 +344,8 @@ class EndingJoiner {
 
 }  // namespace
 
-void join_endings(std::vector<Step>& steps, const Program& program, const abi::Target& device) {
-  EndingJoiner(steps, program, device.split).run();
+void fuse_last_blocks(std::vector<Step>& steps, const Program& program, const abi::Target& device) {
+  LastBlockFuser(steps, program, device.split).run();
 }
 
 }  // namespace inkle::schedule

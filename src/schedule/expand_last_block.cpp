@@ -1,4 +1,4 @@
-#include "schedule/expand_ending.h"
+#include "schedule/expand_last_block.h"
 
 #include <algorithm>
 
@@ -15,9 +15,8 @@ using kernel::Order;
 using kernel::Scope;
 using loop::Opcode;
 
-// How the blocks of a kernel run a part of its ending.
-BlockSchedule ending_blocks(const BlockSchedule& part, const BlockSchedule& kernel,
-                            bool by_strips) {
+// How the blocks of a kernel run a part of its last-block reduction.
+BlockSchedule part_blocks(const BlockSchedule& part, const BlockSchedule& kernel, bool by_strips) {
   BlockSchedule b = part;
   b.threads = kernel.threads;
   b.keep = false;
@@ -33,14 +32,14 @@ BlockSchedule ending_blocks(const BlockSchedule& part, const BlockSchedule& kern
   return b;
 }
 
-class EndingExpander {
+class LastBlockExpander {
  public:
-  EndingExpander(Expansion& first, const Ending& ending, Expr block)
+  LastBlockExpander(Expansion& first, const LastBlock& last_block, Expr block)
       : first_(first),
         b_(first.b),
-        ending_(ending),
+        last_block_(last_block),
         blocks_(*first.blocks),
-        parts_(ending_parts(ending, *first.blocks)),
+        parts_(last_block_parts(last_block, *first.blocks)),
         block_(block) {}
 
   void run() {
@@ -98,7 +97,7 @@ class EndingExpander {
     return access;
   }
 
-  // Axes of which each part's numbers of its threads are made up.
+  // Thread axes from which the thread index of each part can be computed.
   void declare_threads() {
     std::vector<BlockSchedule> all = parts_;
     all.push_back(blocks_);
@@ -128,7 +127,7 @@ class EndingExpander {
       strips_ = axis.extent;
       strip_ = axis.variable;
     }
-    if (ending_.by_strips) return;
+    if (last_block_.by_strips) return;
     count_ = count_ * strips_;
     strips_ = constant(1);
     strip_ = constant(0);
@@ -139,7 +138,7 @@ class EndingExpander {
     count_ = all;
     strips_ = constant(1);
     strip_ = constant(0);
-    if (!ending_.by_strips) return;
+    if (!last_block_.by_strips) return;
     const std::int64_t columns = std::int64_t{blocks_.threads / blocks_.team} * blocks_.lanes;
     strips_ = sym::ceildiv(first_.loops.outer.back().extent, columns);
     count_ = sym::floordiv(all, strips_);
@@ -149,7 +148,7 @@ class EndingExpander {
   ValueId is_first_thread() { return equal(b_.index(thread_), b_.index(constant(0))); }
   ValueId equal(ValueId a, ValueId b) { return logic(b_, Opcode::equal, {a, b}); }
 
-  // Adds one to a counter; what it was.
+  // Increments a counter; returns its old value.
   ValueId count(Expr at, Order order) {
     kernel::Atomic add;
     add.access = ordered(counters_, {at}, order);
@@ -158,7 +157,7 @@ class EndingExpander {
                         std::move(add))[0];
   }
 
-  // By one thread; whether its block is the last, for all of them.
+  // Whether the block is the last; one thread counts, and all get the answer.
   ValueId is_last(const std::function<ValueId()>& number) {
     const MemoryId before = memory("before", kernel::Space::shared, DType::i32, {constant(1)});
     b_.branch(is_first_thread(), [&] {
@@ -169,15 +168,15 @@ class EndingExpander {
     return equal(b_.load(before, {constant(0)}), b_.index(count_ - 1, DType::i32));
   }
 
-  // Whether all other blocks of the strip are through: what they have stored is seen then, and they
-  // have read what they want.
+  // Whether all other blocks of the strip have finished: their stores are visible then, and their
+  // reads are complete.
   ValueId ended_last() {
     counters_ = memory("counters", kernel::Space::workspace, DType::i32, {strips_});
     b_.barrier({});
     return is_last([&] { return count(strip_, Order::acquire_release); });
   }
 
-  // The ending, by the block of which `last` holds.
+  // The last-block reduction, in the block where `last` holds.
   void after(ValueId last, const std::function<void()>& first) {
     b_.branch(last, [&] {
       b_.branch(is_first_thread(), [&] {
@@ -190,49 +189,49 @@ class EndingExpander {
     });
   }
 
-  // --- Numbers in the workspace ---------------------------------------------------------------
+  // --- Cells in the workspace -----------------------------------------------------------------
 
-  // Whether each block writes one number to each cell.
+  // Whether each block publishes one value in each cell.
   bool has_cells() const {
-    return block_.is_null() && !ending_.cells.empty() && first_.scheduled.instances == 1 &&
+    return block_.is_null() && !last_block_.cells.empty() && first_.scheduled.instances == 1 &&
            blocks_.axis == BlockSchedule::Axis::inner && blocks_.team > kWarp &&
            blocks_.cluster == 1;
   }
 
   void begin_cells(Expr all) {
     counters_ = memory("counters", kernel::Space::workspace, DType::i32, {constant(1)});
-    cells_ =
-        memory("cells", kernel::Space::workspace, DType::i64, {all * std::ssize(ending_.cells)});
+    cells_ = memory("cells", kernel::Space::workspace, DType::i64,
+                    {all * std::ssize(last_block_.cells)});
     blocks_of_cells_ = all;
     number_ = b_.branch(
         is_first_thread(), [&] { return Values{count(constant(0), Order::relaxed)}; },
         [&] { return Values{b_.integer(DType::i32, 0)}; })[0];
-    first_.hand_over = [this](const StageStore& store, ValueId value) {
-      const auto cell = std::find(ending_.cells.begin(), ending_.cells.end(), store.target);
-      if (cell == ending_.cells.end()) return false;
-      b_.store(
-          ordered(cells_, {cell_of(cell - ending_.cells.begin(), store.offset)}, Order::relaxed),
-          marked(b_, value));
+    first_.publish = [this](const StageStore& store, ValueId value) {
+      const auto cell = std::find(last_block_.cells.begin(), last_block_.cells.end(), store.target);
+      if (cell == last_block_.cells.end()) return false;
+      b_.store(ordered(cells_, {cell_of(cell - last_block_.cells.begin(), store.offset)},
+                       Order::relaxed),
+               marked(b_, value));
       return true;
     };
   }
 
-  // Where the number of a block stands.
+  // The index of a block's cell.
   Expr cell_of(std::int64_t cell, Expr block) const { return blocks_of_cells_ * cell + block; }
 
-  // Whether this block has begun last: all others are under way.
+  // Whether this block was the last to begin: all others are running.
   ValueId began_last() {
     return is_last([&] { return number_; });
   }
 
-  // The numbers of all blocks, each when it is there.
+  // Reads the cells of all blocks, spinning until each is set.
   void take_cells() {
     kernel::Loop info;
     info.begin = thread_;
     info.end = count_;
     info.step = constant(blocks_.threads);
     b_.loop(std::move(info), {}, [&](Expr block, const Values&) {
-      for (std::size_t c = 0; c < ending_.cells.size(); ++c) take_cell(c, block);
+      for (std::size_t c = 0; c < last_block_.cells.size(); ++c) take_cell(c, block);
       return Values();
     });
   }
@@ -247,7 +246,7 @@ class EndingExpander {
       return Values{equal(now, none), now};
     })[0];
     b_.store(cell(), none);
-    const MemoryId to = first_.memories[ending_.cells[c]];
+    const MemoryId to = first_.memories[last_block_.cells[c]];
     b_.store(to, {block}, unmarked(b_, word, b_.kernel().memories[to].dtype));
   }
 
@@ -255,11 +254,11 @@ class EndingExpander {
 
   void parts() {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-      const LoopKernel& loops = ending_.parts[i].loops;
+      const LoopKernel& loops = last_block_.parts[i].loops;
       const Expr all = grid_extent(loops, parts_[i], context());
       if (all.is_constant(0)) continue;  // of tensors without elements
       if (i != 0) b_.barrier({});
-      if (ending_.by_strips) {
+      if (last_block_.by_strips) {
         part(loops, parts_[i], strip_);
         continue;
       }
@@ -284,7 +283,7 @@ class EndingExpander {
 
   Expansion& first_;
   kernel::Builder& b_;
-  const Ending& ending_;
+  const LastBlock& last_block_;
   const BlockSchedule& blocks_;
   std::vector<BlockSchedule> parts_;
   Expr block_;
@@ -292,21 +291,22 @@ class EndingExpander {
   Expr count_, strips_, strip_;
   Expr blocks_of_cells_;
   MemoryId counters_ = kernel::kNone, cells_ = kernel::kNone;
-  ValueId number_ = kernel::kNone;  // of the block among those that have begun; of its first thread
+  ValueId number_ = kernel::kNone;  // begin order of the block; in its first thread
 };
 
 }  // namespace
 
-std::vector<BlockSchedule> ending_parts(const Ending& ending, const BlockSchedule& kernel) {
+std::vector<BlockSchedule> last_block_parts(const LastBlock& last_block,
+                                            const BlockSchedule& kernel) {
   std::vector<BlockSchedule> parts;
-  for (const Ending::Part& part : ending.parts) {
-    parts.push_back(ending_blocks(part.blocks, kernel, ending.by_strips));
+  for (const LastBlock::Part& part : last_block.parts) {
+    parts.push_back(part_blocks(part.blocks, kernel, last_block.by_strips));
   }
   return parts;
 }
 
-void expand_ending(Expansion& first, const Ending& ending, Expr block) {
-  EndingExpander(first, ending, block).run();
+void expand_last_block(Expansion& first, const LastBlock& last_block, Expr block) {
+  LastBlockExpander(first, last_block, block).run();
 }
 
 }  // namespace inkle::schedule::expansion

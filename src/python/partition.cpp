@@ -1,4 +1,4 @@
-#include "python/cut.h"
+#include "python/partition.h"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -65,68 +65,68 @@ struct ToObject {
 };
 
 // (position among the inputs or None, type, source, result)
-nb::list kept_list(const Cut& cut) {
+nb::list kept_list(const Partition& partition) {
   nb::list result;
-  for (const partition::Kept& kept : cut.halves.kept) {
+  for (const partition::Kept& kept : partition.graphs.kept) {
     nb::object input = nb::none();
     if (kept.input != partition::Kept::kComputed) input = nb::int_(kept.input);
-    result.append(nb::make_tuple(input, type_object(cut.halves.forward.type(kept.in_forward)),
+    result.append(nb::make_tuple(input, type_object(partition.graphs.forward.type(kept.in_forward)),
                                  kept.source, kept.result));
   }
   return result;
 }
 
-nb::list stage_list(const Cut& cut) {
+nb::list stage_list(const Partition& partition) {
   nb::list result;
-  for (const auto& s : cut.stages) result.append(nb::make_tuple(s.stage, s.seconds));
+  for (const auto& s : partition.stages) result.append(nb::make_tuple(s.stage, s.seconds));
   return result;
 }
 
-const Graph& half_of(const Cut& cut, bool is_backward) {
-  return is_backward ? cut.halves.backward : cut.halves.forward;
+const Graph& graph_of(const Partition& partition, bool is_backward) {
+  return is_backward ? partition.graphs.backward : partition.graphs.forward;
 }
 
 // Of each input its value, or its symbol.
-nb::list inputs_of(const Cut& cut, bool is_backward) {
+nb::list inputs_of(const Partition& partition, bool is_backward) {
   nb::list result;
-  for (const graph::Input& input : half_of(cut, is_backward).inputs) {
+  for (const graph::Input& input : graph_of(partition, is_backward).inputs) {
     result.append(input.value.is_none() ? nb::cast(input.symbol) : value_object(input.value));
   }
   return result;
 }
 
 // Of each input its type; None of an integer.
-nb::list input_types_of(const Cut& cut, bool is_backward) {
-  const Graph& half = half_of(cut, is_backward);
+nb::list input_types_of(const Partition& partition, bool is_backward) {
+  const Graph& graph = graph_of(partition, is_backward);
   nb::list result;
-  for (const graph::Input& input : half.inputs) {
-    result.append(input.value.is_none() ? nb::none() : type_object(half.type(input.value)));
+  for (const graph::Input& input : graph.inputs) {
+    result.append(input.value.is_none() ? nb::none() : type_object(graph.type(input.value)));
   }
   return result;
 }
 
 // (value, type, bytes)
-nb::list literals_of(const Cut& cut, bool is_backward) {
-  const Graph& half = half_of(cut, is_backward);
+nb::list literals_of(const Partition& partition, bool is_backward) {
+  const Graph& graph = graph_of(partition, is_backward);
   nb::list result;
-  for (const auto& [value, data] : half.constants) {
+  for (const auto& [value, data] : graph.constants) {
     const nb::bytes bytes(reinterpret_cast<const char*>(data.bytes->data()), data.bytes->size());
-    result.append(nb::make_tuple(value_object(value), type_object(half.type(value)), bytes));
+    result.append(nb::make_tuple(value_object(value), type_object(graph.type(value)), bytes));
   }
   return result;
 }
 
 // (ATen overloads that mean the op, number of its call to eager or None, arguments, results, their
 // types)
-nb::list nodes_of(const Cut& cut, bool is_backward) {
-  const Graph& half = half_of(cut, is_backward);
+nb::list nodes_of(const Partition& partition, bool is_backward) {
+  const Graph& graph = graph_of(partition, is_backward);
   nb::list result;
-  for (const graph::Node& node : half.nodes) {
+  for (const graph::Node& node : graph.nodes) {
     nb::list arguments, results, types;
     for (const Argument& a : node.args) arguments.append(std::visit(ToObject{}, a));
     for (const ValueId v : node.results) {
       results.append(value_object(v));
-      types.append(type_object(half.type(v)));
+      types.append(type_object(graph.type(v)));
     }
     nb::object target = nb::none();
     if (node.eager_target) target = nb::int_(*node.eager_target);
@@ -135,17 +135,17 @@ nb::list nodes_of(const Cut& cut, bool is_backward) {
   return result;
 }
 
-std::vector<std::string> eager_sources(const Cut& cut, bool is_backward) {
+std::vector<std::string> eager_sources(const Partition& partition, bool is_backward) {
   std::vector<std::string> sources;
-  for (const graph::Node& node : half_of(cut, is_backward).nodes) {
+  for (const graph::Node& node : graph_of(partition, is_backward).nodes) {
     if (node.eager_target) sources.push_back(node.source);
   }
   return sources;
 }
 
-std::vector<std::uint32_t> eager_targets(const Cut& cut, bool is_backward) {
+std::vector<std::uint32_t> eager_targets(const Partition& partition, bool is_backward) {
   std::vector<std::uint32_t> targets;
-  for (const graph::Node& node : half_of(cut, is_backward).nodes) {
+  for (const graph::Node& node : graph_of(partition, is_backward).nodes) {
     if (node.eager_target) targets.push_back(*node.eager_target);
   }
   return targets;
@@ -167,14 +167,14 @@ nb::object memory_of(const graph::Output& output) {
 
 // (value, integer or None; type; memory: "own", "free", or (the argument's value or the number of
 // the storage, offset) of a view of the value)
-nb::list outputs_of(const Cut& cut, bool is_backward) {
-  const Graph& half = half_of(cut, is_backward);
+nb::list outputs_of(const Partition& partition, bool is_backward) {
+  const Graph& graph = graph_of(partition, is_backward);
   nb::list result;
-  for (const graph::Output& output : half.outputs) {
+  for (const graph::Output& output : graph.outputs) {
     nb::object value = nb::none(), type = nb::none();
     if (const auto* v = std::get_if<ValueId>(&output.value); v != nullptr && !v->is_none()) {
       value = nb::cast(*v);
-      type = type_object(graph::output_type(half, output));
+      type = type_object(graph::output_type(graph, output));
     } else if (const auto* e = std::get_if<Expr>(&output.value)) {
       value = expr_object(*e);
     }
@@ -184,20 +184,21 @@ nb::list outputs_of(const Cut& cut, bool is_backward) {
 }
 
 // A whole program in place of a forward, to be run in eager.
-std::shared_ptr<Cut> cut_of_text(const std::string& text) {
+std::shared_ptr<Partition> partition_of_text(const std::string& text) {
   Graph graph = graph::parse(text, "text", ops::op_table());
   Graph none(graph.shared_context(), ops::op_table());
-  return std::make_shared<Cut>(Cut{{std::move(graph), std::move(none), {}, {}, 0, 0}, {}});
+  return std::make_shared<Partition>(
+      Partition{{std::move(graph), std::move(none), {}, {}, 0, 0}, {}});
 }
 
-bool set_strides(Cut& cut, std::size_t i, const nb::sequence& list) {
+bool set_strides(Partition& partition, std::size_t i, const nb::sequence& list) {
   graph::Sizes strides;
   for (const nb::handle h : list) {
     strides.push_back(nb::isinstance<Expr>(h)
                           ? nb::cast<Expr>(h)
-                          : cut.halves.forward.context().constant(nb::cast<std::int64_t>(h)));
+                          : partition.graphs.forward.context().constant(nb::cast<std::int64_t>(h)));
   }
-  return cut.halves.set_strides(i, strides);
+  return partition.graphs.set_strides(i, strides);
 }
 
 }  // namespace
@@ -210,13 +211,13 @@ nb::object type_object(const Type& type) {
 }
 
 void bind_cut(nb::module_& m) {
-  nb::class_<Cut>(m, "Cut")
-      .def_static("of_text", cut_of_text)
+  nb::class_<Partition>(m, "Partition")
+      .def_static("of_text", partition_of_text)
       .def_prop_ro("kept", kept_list)
-      .def_prop_ro("symbols", [](const Cut& c) { return c.halves.symbols; })
-      .def_prop_ro("bytes", [](const Cut& c) { return c.halves.bytes; })
+      .def_prop_ro("symbols", [](const Partition& c) { return c.graphs.symbols; })
+      .def_prop_ro("bytes", [](const Partition& c) { return c.graphs.bytes; })
       .def_prop_ro("stages", stage_list)
-      .def("settle_strides", [](Cut& c) { c.halves.settle_strides(); })
+      .def("settle_strides", [](Partition& c) { c.graphs.settle_strides(); })
       .def("set_strides", set_strides)
       .def("inputs", inputs_of)
       .def("input_types", input_types_of)

@@ -1,5 +1,5 @@
-// A cut joint graph as Python sees it: what is kept, and the nodes of each half, so that a half can
-// run in eager.
+// A partitioned joint graph as Python sees it: what is kept, and the nodes of both graphs, so that
+// each can run in eager.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,8 +10,8 @@
 
 namespace inkle::python {
 
-struct Cut {
-  partition::Halves halves;
+struct Partition {
+  partition::TrainingGraphs graphs;
   std::vector<driver::StageTime> stages;
 };
 

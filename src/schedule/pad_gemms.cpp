@@ -1,4 +1,4 @@
-// Rows of odd lengths that products read get zeros behind them, for the sake of the library.
+// Pads GEMM operand rows not divisible by the vector width with zeros, for the library.
 #include <algorithm>
 #include <map>
 
@@ -42,7 +42,7 @@ class ProductPadder {
  private:
   const Buffer& buffer(BufferId b) const { return program_.buffers[b]; }
 
-  // The dimension of the operand that `variable` alone walks along, whole; nothing if there is
+  // The dimension of the operand that `dim` alone indexes, over its whole size; nullopt if there is
   // none.
   std::optional<std::size_t> dimension_of(BufferId b, const std::vector<Expr>& indices,
                                           const Dim& dim) const {
@@ -75,7 +75,7 @@ class ProductPadder {
   }
   static std::int64_t hint(Expr e) { return sym::hint(e).value_or(0); }
 
-  // Rows of the operand along `dim` that no access of the library fits.
+  // Whether rows of the operand along `dim` are not divisible by the library's vector width.
   bool is_odd(const Access& access, const Dim& dim) const {
     const Buffer& of = buffer(access.buffer);
     const auto extent = dim.extent.constant();
@@ -87,7 +87,7 @@ class ProductPadder {
     return at && *at + 1 == of.sizes.size() && has_rows(access.buffer) && is_large(access.buffer);
   }
 
-  // The product over longer loops; gives back what takes its result from there.
+  // Pads the loops of the GEMM; returns the nest that copies its result from the padded one.
   std::optional<Nest> pad(Nest& nest, std::vector<Nest>& before) {
     auto& m = std::get<loop::Matmul>(nest.detail);
     if (nest.stores.size() != 1) return std::nullopt;
@@ -95,7 +95,7 @@ class ProductPadder {
                               &nest.reduced.front()};
     for (Dim* dim : dims) {
       if (!is_odd(m.a, *dim) && !is_odd(m.b, *dim)) continue;
-      // Everything that the loop walks along has to be longer.
+      // Each dimension that the loop indexes must be padded.
       for (const Access* access : {&m.a, &m.b}) {
         const bool fits =
             !uses(access->indices, *dim) ||
@@ -149,7 +149,7 @@ class ProductPadder {
     return program_.add_buffer(std::move(made));
   }
 
-  // The buffer with zeros behind its elements along dimension `d`; one for all products.
+  // The buffer padded with zeros along dimension `d`; one for all GEMMs.
   BufferId padded(BufferId from, std::size_t d, Expr extent, const std::string& source,
                   std::vector<Nest>& before) {
     const auto known = padded_.find({from, d});
@@ -165,8 +165,8 @@ class ProductPadder {
     return padded_[{from, d}] = to;
   }
 
-  // A nest over `sizes` that reads `from` at the same place; along dimension `d` only where that is
-  // less than `given`, zero beyond. Its store has no buffer yet.
+  // A nest over `sizes` that reads `from` at the same indices; along dimension `d` only below
+  // `given`, zero beyond. Its store has no buffer yet.
   Nest copy_of(BufferId from, const std::vector<Expr>& sizes, const std::string& source, Expr given,
                std::size_t d = 0) {
     sym::Context& context = *program_.context;
@@ -186,8 +186,8 @@ class ProductPadder {
     return nest;
   }
 
-  // Others that read what has been padded and is made here read the longer rows, so that the
-  // shorter ones need not be written.
+  // Other readers of a padded temporary read the padded rows, so that the unpadded ones need not be
+  // written.
   void redirect() {
     for (const auto& [key, to] : padded_) {
       const BufferId from = key.first;
@@ -214,7 +214,7 @@ class ProductPadder {
 
 }  // namespace
 
-void pad_products(Program& program, const abi::GemmLibrary& library) {
+void pad_gemms(Program& program, const abi::GemmLibrary& library) {
   ProductPadder(program, library).run();
 }
 

@@ -16,7 +16,7 @@
 
 namespace inkle::passes {
 
-[[nodiscard]] std::optional<graph::Graph> blind_rows(const graph::Graph& graph,
-                                                     PassContext& context);
+[[nodiscard]] std::optional<graph::Graph> fully_masked_rows(const graph::Graph& graph,
+                                                            PassContext& context);
 
 }  // namespace inkle::passes

@@ -63,19 +63,19 @@ std::vector<std::string> graphs() {
   return result;
 }
 
-class Walks : public ::testing::TestWithParam<const char*> {};
+class SequentialRows : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(Walks, AreMadeAndCompile) {
+TEST_P(SequentialRows, AreMadeAndCompile) {
   const CudaCompiler compiler(abi::typical_device(GetParam()));
   std::vector<schedule::ScheduledProgram> programs;
   for (const std::string& text : graphs()) {
     programs.push_back(scheduled(text, compiler.device()));
-    std::size_t walked = 0;
+    std::size_t sequential = 0;
     for (const schedule::Step& step : programs.back().steps) {
       const auto& kernel = std::get<schedule::KernelStep>(step.action).kernel;
-      if (std::get<schedule::LoopKernel>(kernel.body).walked != 0) ++walked;
+      if (std::get<schedule::LoopKernel>(kernel.body).sequential != 0) ++sequential;
     }
-    EXPECT_EQ(walked, 1U) << text;
+    EXPECT_EQ(sequential, 1U) << text;
     // The rows are read once.
     EXPECT_LE(programs.back().steps.size(), 2U) << text;
   }
@@ -92,7 +92,8 @@ TEST_P(Walks, AreMadeAndCompile) {
   EXPECT_EQ(compiler.compile(units).kernels.size(), units.size());
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, Walks, ::testing::Values("sm_80", "sm_90a", "sm_100"),
+INSTANTIATE_TEST_SUITE_P(Architectures, SequentialRows,
+                         ::testing::Values("sm_80", "sm_90a", "sm_100"),
                          [](const auto& architecture) { return std::string(architecture.param); });
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "schedule/walk.h"
+#include "schedule/sequential_rows.h"
 
 #include <algorithm>
 #include <iterator>
@@ -25,7 +25,7 @@ using Map = std::vector<std::pair<Expr, Expr>>;
 
 // --- Which sums, in how many parts --------------------------------------------------------------
 
-// Rows are read in accesses of so many elements.
+// Elements of a vector access along a row.
 constexpr std::int64_t kColumnsOfAccess = 8;
 
 std::vector<Dim> real_loops(const std::vector<Dim>& dims) {
@@ -128,7 +128,7 @@ class Finder {
     return std::none_of(r.begin(), r.end(), changes) && std::none_of(w.begin(), w.end(), changes);
   }
 
-  // Whether nest `n` may run after nest `to`: nobody in between needs its result.
+  // Whether nest `n` may run after nest `to`: no nest in between reads its result.
   bool may_move(std::size_t n, std::size_t to) const {
     const BufferId made = program_.nests[n].stores.front().buffer;
     for (std::size_t between = n + 1; between <= to; ++between) {
@@ -138,7 +138,7 @@ class Finder {
     return true;
   }
 
-  // Whether nest n adds up what was made of the results of `rows`, at once or by way of others.
+  // Whether nest n sums values computed from the results of `rows`, directly or through others.
   bool follows(std::size_t n, std::size_t rows) const {
     std::vector<BufferId> made = loop::writes(program_.nests[rows]);
     for (std::size_t after = rows + 1; after < n; ++after) {
@@ -176,7 +176,7 @@ class Finder {
     }
   }
 
-  // Whether columns of all elements that it reads lie next to each other.
+  // Whether the columns of all that it reads are contiguous.
   bool has_dense_columns(const Nest& nest) const {
     const std::vector<Dim> columns = real_loops(nest.dims), rows = real_loops(nest.reduced);
     if (columns.empty()) return false;
@@ -232,12 +232,13 @@ class Cutter {
       const std::int64_t parts = (rows + most - 1) / most;
       return sums > device_.loops.part_sums || parts < device_.parallelism ? 0 : parts;
     }
-    if (columns < rules.least_columns || columns % kColumnsOfAccess != 0 || sums > rules.cut_sums) {
+    if (columns < rules.least_columns || columns % kColumnsOfAccess != 0 ||
+        sums > rules.split_sums) {
       return 0;
     }
-    const WalkTeam team = walk_team(columns, static_cast<std::int64_t>(family.sums.size()),
-                                    lanes_of(nest), device_.blocks);
-    const std::int64_t blocks = std::max<std::int64_t>(1, rules.cut_threads / team.threads);
+    const SequentialTeam team = sequential_team(
+        columns, static_cast<std::int64_t>(family.sums.size()), lanes_of(nest), device_.blocks);
+    const std::int64_t blocks = std::max<std::int64_t>(1, rules.split_threads / team.threads);
     const std::int64_t parts = std::min(blocks * device_.parallelism, rows / rules.least_rows);
     return parts < device_.parallelism / 2 ? 0 : parts;
   }
@@ -277,7 +278,7 @@ class Cutter {
 
 // --- A part joins the kernel of its rows --------------------------------------------------------
 
-// What a member reads or writes at a place.
+// A load or store of a member.
 struct Touch {
   BufferId buffer;
   const std::vector<Expr>* indices;
@@ -302,7 +303,7 @@ class RowJoiner {
   // The correspondence under which an element that the nest reads is one that a member touches.
   std::optional<LoopMatcher> run() {
     for (const Member& member : group_.members) {
-      if (member.inner.empty() || member.gathers) continue;
+      if (member.inner.empty() || member.accumulates) continue;
       for (const Touch& theirs : touches(member)) {
         for (const Instruction& ours : nest_.body.instructions) {
           if (ours.opcode != Opcode::load || ours.buffer != theirs.buffer) continue;
@@ -340,7 +341,7 @@ class RowJoiner {
                        [&](const Dim& dim) {
                          return std::find(points_.begin(), points_.end(), dim) != points_.end();
                        }) &&
-           walks_last(matcher);
+           reduces_last(matcher);
   }
 
   bool pair_point(const Member& member, Expr theirs, Expr ours, std::vector<Expr>& paired) {
@@ -356,17 +357,18 @@ class RowJoiner {
   }
 
   // The rows of a part are the group's last loops.
-  bool walks_last(const LoopMatcher& matcher) const {
-    const std::vector<Dim> walked = matcher.image(nest_.reduced);
+  bool reduces_last(const LoopMatcher& matcher) const {
+    const std::vector<Dim> sequential = matcher.image(nest_.reduced);
     const std::vector<Dim>& dims = matcher.group_dims();
-    if (walked.empty() || walked.size() >= dims.size()) return false;
-    if (group_.walked != 0 &&
-        (group_.walked != walked.size() || dims.size() != group_.outer.size())) {
+    if (sequential.empty() || sequential.size() >= dims.size()) return false;
+    if (group_.sequential != 0 &&
+        (group_.sequential != sequential.size() || dims.size() != group_.outer.size())) {
       return false;
     }
-    return std::all_of(dims.end() - static_cast<std::ptrdiff_t>(walked.size()), dims.end(),
+    return std::all_of(dims.end() - static_cast<std::ptrdiff_t>(sequential.size()), dims.end(),
                        [&](const Dim& dim) {
-                         return std::find(walked.begin(), walked.end(), dim) != walked.end();
+                         return std::find(sequential.begin(), sequential.end(), dim) !=
+                                sequential.end();
                        });
   }
 
@@ -382,9 +384,9 @@ std::vector<ColumnFamily> column_families(const Program& program, bool dense) {
   return Finder(program, dense).run();
 }
 
-std::vector<BufferId> cut_columns(Program& program, const abi::Target& device,
-                                  std::span<const ColumnFamily> families,
-                                  std::int64_t least_parts) {
+std::vector<BufferId> split_columns(Program& program, const abi::Target& device,
+                                    std::span<const ColumnFamily> families,
+                                    std::int64_t least_parts) {
   return Cutter(program, device, least_parts).run(families);
 }
 
@@ -409,7 +411,7 @@ std::optional<Group> gather(const Group& group, const Nest& nest, const Program&
   }
   Group joined = group;
   joined.outer = matcher->group_dims();
-  joined.walked = matcher->image(member.nest.reduced).size();
+  joined.sequential = matcher->image(member.nest.reduced).size();
   for (Member& m : joined.members) rename(m.nest, matcher->group_map());
   for (const Dim& dim : member.nest.dims) {
     if (std::find(joiner.points().begin(), joiner.points().end(), dim) != joiner.points().end()) {
@@ -423,7 +425,7 @@ std::optional<Group> gather(const Group& group, const Nest& nest, const Program&
   }
   member.nest.dims.clear();
   member.nest.reduced.clear();
-  member.gathers = true;
+  member.accumulates = true;
   joined.members.push_back(std::move(member));
   why = "shared rows";
   return joined;
