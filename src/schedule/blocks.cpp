@@ -234,12 +234,11 @@ class Chooser {
     return true;
   }
 
-  // Rows too long for a block's registers. The second read hits in L2 if few rows are in flight,
-  // so blocks are large (softmax of 512 rows of 131072: 108 us
-  // with blocks of 512 threads, 86 with 1024). Sharing a row among the blocks of a cluster takes
-  // longer (109 to 197 us, with 2 to 8 blocks, kept; 90 to 99 read twice), and the row in shared
-  // memory, each next one fetched while one is written, as long (89 us), so that is for where rows
-  // alone do not fill the device.
+  // Rows too long for a block's registers. The second read hits in L2 if few rows are in flight, so
+  // blocks are large (softmax of 512 rows of 131072: 108 us with blocks of 512 threads, 86 with
+  // 1024). Sharing a row among the blocks of a cluster takes longer (109 to 197 us, with 2 to 8
+  // blocks, kept; 90 to 99 read twice), and the row in shared memory, each next one fetched while
+  // one is written, as long (89 us), so that is for where rows alone do not fill the device.
   void read_twice_or_share(BlockSchedule& b, std::int64_t accesses) const {
     b.team = b.threads = 1024;
     const std::int64_t rows = sym::hint(extent_product(loops_.outer, context_)).value_or(4096);

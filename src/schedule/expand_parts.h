@@ -61,7 +61,7 @@ struct Expansion {
   std::vector<Row> rows;
   Replacements replaced;                  // variables of loops that run once
   const BlockSchedule* blocks = nullptr;  // of a GPU
-  bool aliasing = false;  // of a GPU: loads may read memory that this kernel writes
+  bool aliasing = false;  // of a GPU: loads may read memory that the kernel also writes
   Expr team;              // of a GPU: the index of the row in its block; null: one row a block
   // Of a GPU, kernels with a last-block reduction. The thread index of every part is computed from
   // common thread axes, declared after the grid axes; the parts share the per-thread slots for

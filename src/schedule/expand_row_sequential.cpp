@@ -201,7 +201,8 @@ RowTeam launch_parts(BlockExpansion& x) {
 void share_memory(BlockExpansion& x, StagedRows& staged, ColumnSums& sums) {
   const std::int64_t bytes = std::max(staged.bytes(), sums.bytes());
   if (bytes > kStaticShared) {
-    unsupported("kernel {}: {} bytes of shared memory for column sums", x.e.scheduled.name, bytes);
+    unsupported("kernel {}: {} bytes of shared memory for column sums, at most {}",
+                x.e.scheduled.name, bytes, kStaticShared);
   }
   if (bytes == 0) return;
   kernel::Memory memory;

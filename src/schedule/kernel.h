@@ -104,7 +104,7 @@ struct LoopKernel {
   // clang-format off
   //   for i0 in 256 {
   //     first for j0 in 768 { t0[j0] = 0 }
-  //     walk i1 in 64 {
+  //     sequential i1 in 64 {
   //       r0 = reduce.sum j0 ...
   //       for j0 in 768 { p2[...] = ...; t0[j0] = t0[j0] + ... }
   //     }

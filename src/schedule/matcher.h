@@ -85,7 +85,7 @@ struct StoreOf {
 // groups of channels read as a row of channels), so that the quotient is a loop that can match.
 void divide_loops(loop::Nest& nest, const Group& group, sym::Context& context);
 
-// The same of what both read, whoever reads it by quotient and remainder: loops of the nest that
+// The same of inputs of both, whichever reads by quotient and remainder: loops of the nest that
 // reduce nothing, and outer loops of the group.
 //
 // clang-format off
