@@ -104,8 +104,8 @@ class KernelRun {
   void cut_short(std::vector<loop::Dim>& outer,
                  const std::optional<schedule::BlockSchedule>& blocks) const {
     const bool columns =
-        blocks ? blocks->axis != schedule::BlockSchedule::Axis::inner : step_.schedule.vector_outer;
-    const bool tile = blocks && blocks->axis == schedule::BlockSchedule::Axis::tile;
+        blocks ? !blocks->is<schedule::BlockSchedule::Rows>() : step_.schedule.vector_outer;
+    const bool tile = blocks && blocks->is<schedule::BlockSchedule::Tile>();
     for (std::size_t d = 0; d < outer.size(); ++d) {
       const auto extent = outer[d].extent.constant();
       if (!extent) continue;

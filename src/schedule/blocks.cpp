@@ -13,7 +13,9 @@ namespace inkle::schedule {
 namespace {
 
 using loop::Opcode;
-using Axis = BlockSchedule::Axis;
+using Columns = BlockSchedule::Columns;
+using Rows = BlockSchedule::Rows;
+using Tile = BlockSchedule::Tile;
 
 // Of sizes that are not known, over those that a program is compiled with.
 constexpr std::int64_t kExpectedGrowth = 4;
@@ -43,7 +45,7 @@ class Chooser {
       serial_ = serial_ || (stage.kind == StageKind::scatter && !stage.inner.empty());
       scan_ = scan_ || stage.kind == StageKind::scan;
     }
-    if (loops_.sequential != 0) return walk();
+    if (loops_.sequential != 0) return sequential_rows();
     if (!has_inner_ && facts_.has_odd_rows()) {
       loops_.stages[0].inner = {loops_.outer.back()};
       loops_.outer.pop_back();
@@ -76,7 +78,6 @@ class Chooser {
   BlockSchedule elementwise() {
     if (const auto transposed = tile()) return *transposed;
     BlockSchedule b;
-    b.axis = Axis::outer;
     const Dim& last = loops_.outer.back();
     b.lanes = fill(facts_.lanes_along(last.variable, last.extent, loops_.outer.size() == 1));
     b.threads = 128;
@@ -126,7 +127,7 @@ class Chooser {
     const auto at = loops_.outer.begin() + static_cast<std::ptrdiff_t>(*other);
     std::rotate(at, at + 1, loops_.outer.end() - 1);
     BlockSchedule b;
-    b.axis = Axis::tile;
+    b.mapping = Tile{};
     b.threads = kTileAcross * kTileDown;
     b.lanes = lanes;
     share_tile(b, loops_, transposed, device_);
@@ -135,15 +136,12 @@ class Chooser {
 
   BlockSchedule serial() {
     BlockSchedule b;
-    b.axis = Axis::outer;
     b.threads = 128;
     return b;
   }
 
-  BlockSchedule walk() const {
+  BlockSchedule sequential_rows() const {
     BlockSchedule b;
-    b.axis = Axis::inner;
-    b.keep = true;
     const Expr extent = facts_.longest();
     b.lanes = facts_.row_lanes();
     for (const Stage& stage : loops_.stages) {
@@ -154,14 +152,14 @@ class Chooser {
                                     [](const Scratch& scratch) { return scratch.is_carried; });
     const SequentialTeam team =
         sequential_team(sym::hint(extent).value_or(4096), sums, b.lanes, rules_);
-    b.team = team.team;
+    b.mapping = Rows{.team = team.team, .keep = true};
     b.threads = team.threads;
     return b;
   }
 
   BlockSchedule rows() {
     BlockSchedule b;
-    b.axis = Axis::inner;
+    auto& rows = b.mapping.emplace<Rows>();
     b.lanes = facts_.row_lanes();
     const Expr extent = facts_.longest();
     const std::int64_t length = sym::hint(extent).value_or(4096);
@@ -172,41 +170,42 @@ class Chooser {
         sym::hint(extent_product(loops_.outer, context_)).value_or(4096) >= 4 * device_.parallelism;
     if (scan_ && share_rows(b, extent)) return b;
     if (scan_) {
-      b.team = std::clamp(power_above(accesses), kWarp, rules_.scan_threads);
+      rows.team = std::clamp(power_above(accesses), kWarp, rules_.scan_threads);
     } else if (!can_keep && many && is_short_part(accesses)) {
-      b.team = power_above((accesses + rules_.part_accesses - 1) / rules_.part_accesses);
+      rows.team = power_above((accesses + rules_.part_accesses - 1) / rules_.part_accesses);
     } else if (!can_keep && accesses > 128 && many) {
       // Read once: fewer threads, each with more accesses in flight.
-      b.team =
+      rows.team =
           std::min(power_above((accesses + rules_.read_accesses - 1) / rules_.read_accesses), 128);
     } else if (accesses <= 128) {
-      b.team = std::min(power_above(accesses), 32);
+      rows.team = std::min(power_above(accesses), 32);
     } else {
       const bool search =
           std::any_of(loops_.stages.begin(), loops_.stages.end(), LoopFacts::has_position);
       const std::int64_t each = search ? rules_.searched_accesses : rules_.kept_accesses;
-      b.team = std::min(power_above((accesses + each - 1) / each), 1024);
+      rows.team = std::min(power_above((accesses + each - 1) / each), 1024);
     }
-    b.threads = std::max(b.team, b.team <= 32 ? 128 : b.team);
+    b.threads = std::max(rows.team, rows.team <= 32 ? 128 : rows.team);
     const std::int64_t handed = facts_.handed_over();
-    while (b.threads > b.team && handed * (b.threads / b.team) > rules_.exchanged_bytes) {
+    while (b.threads > rows.team && handed * (b.threads / rows.team) > rules_.exchanged_bytes) {
       b.threads /= 2;
     }
-    b.keep = can_keep && accesses <= std::int64_t{b.team} * rules_.most_kept_accesses;
-    if (can_keep && !b.keep) read_twice_or_share(b, accesses);
-    if (b.keep && b.team == kWarp && facts_.stores_rows() &&
+    rows.keep = can_keep && accesses <= std::int64_t{rows.team} * rules_.most_kept_accesses;
+    if (can_keep && !rows.keep) read_twice_or_share(b, accesses);
+    if (rows.keep && rows.team == kWarp && facts_.stores_rows() &&
         accesses * facts_.row_loads() >= rules_.own_block_accesses * kWarp) {
       b.threads = kWarp;
     }
-    if (!b.keep && !scan_) {
-      const bool at_once = accesses <= std::int64_t{b.team} * rules_.read_accesses && b.team <= 128;
-      const bool is_short = accesses <= std::int64_t{b.team} * rules_.part_accesses;
+    if (!rows.keep && !scan_) {
+      const bool at_once =
+          accesses <= std::int64_t{rows.team} * rules_.read_accesses && rows.team <= 128;
+      const bool is_short = accesses <= std::int64_t{rows.team} * rules_.part_accesses;
       // Ragged rows add three copies of the body, for their ends and the remainder.
       const bool ragged = !sym::divides(b.lanes, extent);
-      b.unroll = ragged     ? (facts_.reads_again() ? 4 : rules_.read_accesses)
-                 : at_once  ? rules_.read_accesses
-                 : is_short ? rules_.part_accesses
-                            : 4;
+      rows.unroll = ragged     ? (facts_.reads_again() ? 4 : rules_.read_accesses)
+                    : at_once  ? rules_.read_accesses
+                    : is_short ? rules_.part_accesses
+                               : 4;
     }
     return b;
   }
@@ -229,8 +228,8 @@ class Chooser {
       return false;
     }
     b.lanes = lanes;
-    b.chunk = chunk;
-    b.team = b.threads = rules_.scan_threads;
+    b.mapping = Rows{.team = rules_.scan_threads, .chunk = chunk};
+    b.threads = rules_.scan_threads;
     return true;
   }
 
@@ -240,20 +239,21 @@ class Chooser {
   // blocks, kept; 90 to 99 read twice), and the row in shared memory, each next one fetched while
   // one is written, as long (89 us), so that is for where rows alone do not fill the device.
   void read_twice_or_share(BlockSchedule& b, std::int64_t accesses) const {
-    b.team = b.threads = 1024;
-    const std::int64_t rows = sym::hint(extent_product(loops_.outer, context_)).value_or(4096);
+    auto& rows = std::get<Rows>(b.mapping);
+    rows.team = b.threads = 1024;
+    const std::int64_t count = sym::hint(extent_product(loops_.outer, context_)).value_or(4096);
     const std::int64_t part = 512 * rules_.most_kept_accesses;
     const std::int32_t cluster = power_above((accesses + part - 1) / part);
-    if (rows >= device_.parallelism || cluster > device_.cluster_blocks) return;
+    if (count >= device_.parallelism || cluster > device_.cluster_blocks) return;
     if (facts_.handed_over() > 0) return;  // within one block
-    b.team = b.threads = 512;
-    b.cluster = cluster;
-    b.keep = true;
+    rows.team = b.threads = 512;
+    rows.cluster = cluster;
+    rows.keep = true;
   }
 
   BlockSchedule columns() {
     BlockSchedule b;
-    b.axis = Axis::outer;
+    auto& columns = b.mapping.emplace<Columns>();
     const Dim& last = loops_.outer.back();
     const std::int64_t elements = extent_hint(loops_.outer);
     const std::int64_t length = sym::hint(facts_.longest()).value_or(4096);
@@ -261,7 +261,7 @@ class Chooser {
     if (scan_) {
       b.lanes = fill(b.lanes);
       b.threads = 128;
-      b.unroll = 4;
+      columns.unroll = 4;
       return b;
     }
     b.threads = 256;
@@ -273,10 +273,10 @@ class Chooser {
       across = std::min(across, rules_.few_columns);
       b.threads = rules_.column_threads;
     }
-    b.team = std::min(b.threads / across, power_above(length / 4));
-    if (b.team * across < b.threads) b.threads = std::max(32, b.team * across);
-    if (b.team < 1) b.team = 1;
-    b.unroll = facts_.streams() > rules_.column_streams ? 2 : 4;
+    columns.team = std::min(b.threads / across, power_above(length / 4));
+    if (columns.team * across < b.threads) b.threads = std::max(32, columns.team * across);
+    if (columns.team < 1) columns.team = 1;
+    columns.unroll = facts_.streams() > rules_.column_streams ? 2 : 4;
     return b;
   }
 

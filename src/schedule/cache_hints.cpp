@@ -28,7 +28,7 @@ BlockSchedule* one_pass(Step& step) {
   if (kernel == nullptr || !kernel->schedule.blocks || kernel->kernel.last_block) return nullptr;
   const auto* loops = std::get_if<LoopKernel>(&kernel->kernel.body);
   const bool plain = loops != nullptr && kernel->kernel.instances == 1 &&
-                     kernel->schedule.blocks->axis == BlockSchedule::Axis::outer &&
+                     kernel->schedule.blocks->is<BlockSchedule::Columns>() &&
                      std::all_of(loops->stages.begin(), loops->stages.end(), [](const Stage& s) {
                        return s.kind == StageKind::pointwise && s.inner.empty();
                      });
@@ -42,7 +42,7 @@ BlockSchedule* kept_rows(Step& step) {
   BlockSchedule& blocks = *kernel->schedule.blocks;
   const auto* loops = std::get_if<LoopKernel>(&kernel->kernel.body);
   const bool is_one = loops != nullptr && loops->sequential == 0 && kernel->kernel.instances == 1;
-  const bool keeps = blocks.axis == BlockSchedule::Axis::inner && blocks.keep;
+  const bool keeps = blocks.is<BlockSchedule::Rows>() && blocks.rows().keep;
   return is_one && keeps ? &blocks : nullptr;
 }
 

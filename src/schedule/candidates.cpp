@@ -7,7 +7,9 @@
 namespace inkle::schedule {
 namespace {
 
-using Axis = BlockSchedule::Axis;
+using Columns = BlockSchedule::Columns;
+using Rows = BlockSchedule::Rows;
+using Tile = BlockSchedule::Tile;
 
 // Accesses of a row that a thread can keep without leaving its registers.
 constexpr std::int64_t kMostKept = 8;
@@ -19,24 +21,16 @@ class Neighbours {
       : loops_(std::get<LoopKernel>(kernel.body)), chosen_(chosen), device_(device) {}
 
   std::vector<BlockSchedule> run() {
-    switch (chosen_.axis) {
-      case Axis::inner:
-        rows();
-        break;
-      case Axis::outer:
-        columns();
-        break;
-      case Axis::tile:
-        tiles();
-        break;
-    }
+    if (const auto* chosen = std::get_if<Rows>(&chosen_.mapping)) rows(*chosen);
+    if (const auto* chosen = std::get_if<Columns>(&chosen_.mapping)) columns(*chosen);
+    if (chosen_.is<Tile>()) tiles();
     return std::move(found_);
   }
 
  private:
   void add(const BlockSchedule& b) {
-    const bool fits = b.threads >= device_.warp_size && b.threads <= device_.block_threads &&
-                      b.unroll >= 1 && b.unroll <= kMostUnrolled && b.lanes >= 1;
+    const bool fits =
+        b.threads >= device_.warp_size && b.threads <= device_.block_threads && b.lanes >= 1;
     if (!fits || b == chosen_ || std::find(found_.begin(), found_.end(), b) != found_.end()) return;
     found_.push_back(b);
   }
@@ -50,36 +44,41 @@ class Neighbours {
     return (longest + chosen_.lanes - 1) / chosen_.lanes;
   }
 
-  void add_row(BlockSchedule b) {
-    if (!b.keep || accesses() <= std::int64_t{b.team} * b.cluster * kMostKept) add(b);
+  // `chosen_` with another mapping and number of threads.
+  [[nodiscard]] BlockSchedule with(const Rows& rows, std::int32_t threads) const {
+    BlockSchedule b = chosen_;
+    b.mapping = rows;
+    b.threads = threads;
+    return b;
   }
 
-  void rows() {
-    if (chosen_.team > device_.warp_size) {
-      for (std::int32_t team = 2 * device_.warp_size; team <= device_.block_threads; team *= 2) {
-        BlockSchedule b = chosen_;
-        b.team = b.threads = team;
-        add_row(b);
+  void add_row(const Rows& rows, std::int32_t threads) {
+    const std::int64_t kept = std::int64_t{rows.team} * rows.cluster * kMostKept;
+    if (!rows.keep || accesses() <= kept) add(with(rows, threads));
+  }
+
+  void rows(const Rows& chosen) {
+    Rows rows = chosen;
+    if (chosen.team > device_.warp_size) {
+      for (rows.team = 2 * device_.warp_size; rows.team <= device_.block_threads; rows.team *= 2) {
+        add_row(rows, rows.team);
       }
     } else {
       for (const std::int32_t threads : {32, 64, 128, 256, 512}) {
-        BlockSchedule b = chosen_;
-        b.threads = threads;
-        add_row(b);
-        b.team = std::max(chosen_.team / 2, 1);
-        add_row(b);
+        add_row(chosen, threads);
+        rows.team = std::max(chosen.team / 2, 1);
+        add_row(rows, threads);
       }
     }
-    if (chosen_.keep) return;
-    for (const std::int32_t unroll : {2, 4, 8, 16}) {
-      BlockSchedule b = chosen_;
-      b.unroll = unroll;
-      add(b);
+    if (chosen.keep) return;
+    rows = chosen;
+    for (rows.unroll = 2; rows.unroll <= kMostUnrolled; rows.unroll *= 2) {
+      add(with(rows, chosen_.threads));
     }
   }
 
-  void columns() {
-    if (chosen_.team == 1) {
+  void columns(const Columns& chosen) {
+    if (chosen.team == 1) {
       for (const std::int32_t threads : {64, 128, 256, 512}) {
         BlockSchedule b = chosen_;
         b.threads = threads;
@@ -90,13 +89,12 @@ class Neighbours {
       }
       return;
     }
-    const std::int32_t across = chosen_.threads / chosen_.team;
-    for (const std::int32_t team : {chosen_.team / 2, chosen_.team, chosen_.team * 2}) {
+    const std::int32_t across = chosen_.threads / chosen.team;
+    for (const std::int32_t team : {chosen.team / 2, chosen.team, chosen.team * 2}) {
       for (const std::int32_t unroll : {2, 4, 8}) {
         BlockSchedule b = chosen_;
-        b.team = team;
+        b.mapping = Columns{.team = team, .unroll = unroll};
         b.threads = across * team;
-        b.unroll = unroll;
         if (team > 1) add(b);
       }
     }
@@ -104,12 +102,12 @@ class Neighbours {
 
   void tiles() {
     BlockSchedule b = chosen_;
-    b.side = 0;
+    b.mapping = Tile{};
     b.threads = kTileAcross * kTileDown;
     add(b);
     for (const std::int32_t side : {32, 64, 128}) {
       for (const std::int32_t accesses : {2, 4}) {
-        b.side = side;
+        b.mapping = Tile{.side = side};
         b.threads = side * side / (accesses * b.lanes);
         add(b);
       }

@@ -90,7 +90,7 @@ class Combiner {
       const auto* kernel = std::get_if<KernelStep>(&steps_[s].action);
       if (kernel == nullptr || steps_[s].prepare) continue;
       if (!std::holds_alternative<LoopKernel>(kernel->kernel.body)) continue;
-      if (kernel->schedule.blocks && kernel->schedule.blocks->chunk != 0) continue;
+      if (kernel->schedule.blocks && kernel->schedule.blocks->has_chunks()) continue;
       const auto written = writes(steps_[s]);
       small_[s] = std::all_of(written.begin(), written.end(), [&](auto b) { return is_small(b); });
       if (!small_[s] && !device_.launches_cost) continue;

@@ -182,17 +182,12 @@ class KernelExpander {
   std::int32_t blocks_at_once(const BlockSchedule& how) {
     const abi::BlockRules& rules = expansion_.target.blocks;
     const std::int32_t blocks = std::max(1, rules.bounded_threads / how.threads);
-    switch (how.axis) {
-      case BlockSchedule::Axis::tile:
-        if (how.side != 0) {
-          return how.threads == expansion_.target.block_threads ? rules.large_tile_blocks : 0;
-        }
-        return how.threads < rules.bounded_threads ? blocks : 0;
-      case BlockSchedule::Axis::outer:
-        return is_few(std::int64_t{rules.bounded_columns} * blocks) ? blocks : 0;
-      default:
-        return 0;
+    if (how.is<BlockSchedule::Columns>()) {
+      return is_few(std::int64_t{rules.bounded_columns} * blocks) ? blocks : 0;
     }
+    if (how.is<BlockSchedule::Rows>()) return 0;
+    if (how.tile().side == 0) return how.threads < rules.bounded_threads ? blocks : 0;
+    return how.threads == expansion_.target.block_threads ? rules.large_tile_blocks : 0;
   }
 
   bool is_few(std::int64_t most) {

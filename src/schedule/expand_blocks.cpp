@@ -19,20 +19,15 @@ Expr BlockExpansion::iterations(std::size_t count) const {
 }
 
 std::vector<std::int64_t> thread_extents(const BlockSchedule& blocks) {
-  const std::int64_t teams = blocks.threads / blocks.team;
-  switch (blocks.axis) {
-    case BlockSchedule::Axis::outer:
-      if (blocks.team == 1) return {blocks.threads};
-      return {blocks.team, teams};
-    case BlockSchedule::Axis::inner:
-      if (blocks.team > kWarp) return {blocks.team / kWarp, kWarp};
-      if (blocks.team == 1) return {teams};
-      return {teams, blocks.team};
-    case BlockSchedule::Axis::tile:
-      if (blocks.side == 0) return {kTileDown, kTileAcross};
-      return {blocks.threads};
+  const std::int64_t team = blocks.team(), teams = blocks.threads / team;
+  if (const auto* tile = std::get_if<BlockSchedule::Tile>(&blocks.mapping)) {
+    if (tile->side == 0) return {kTileDown, kTileAcross};
+    return {blocks.threads};
   }
-  INKLE_CHECK(false, "no such axis");
+  if (team == 1) return {blocks.threads};
+  if (blocks.is<BlockSchedule::Columns>()) return {team, teams};
+  if (team > kWarp) return {team / kWarp, kWarp};
+  return {teams, team};
 }
 
 std::vector<ThreadNumber> thread_numbers(BlockExpansion& x,
@@ -153,8 +148,9 @@ bool is_read_again(const BlockExpansion& x, const Stage& stage) {
 }
 
 PreparedKernel prepare_block(Expansion& e) {
-  const bool is_columns = e.blocks->axis == BlockSchedule::Axis::outer;
-  const PrepareOptions options{.join_softmax = is_columns || !e.blocks->keep,
+  const bool is_columns = e.blocks->is<BlockSchedule::Columns>();
+  const auto* rows = std::get_if<BlockSchedule::Rows>(&e.blocks->mapping);
+  const PrepareOptions options{.join_softmax = rows == nullptr || !rows->keep,
                                .join_columns = is_columns,
                                .join_rows = e.loops.sequential != 0};
   return prepare(e.scheduled, e.loops, options, e.b.context());
@@ -191,14 +187,9 @@ bool uses_aliases(const Kernel& scheduled, const LoopKernel& loops) {
 }
 
 void expand_block(BlockExpansion& x) {
-  switch (x.blocks.axis) {
-    case BlockSchedule::Axis::outer:
-      return expand_columns(x);
-    case BlockSchedule::Axis::inner:
-      return expand_rows(x);
-    case BlockSchedule::Axis::tile:
-      return expand_tiles(x);
-  }
+  if (x.blocks.is<BlockSchedule::Columns>()) return expand_columns(x);
+  if (x.blocks.is<BlockSchedule::Rows>()) return expand_rows(x);
+  expand_tiles(x);
 }
 
 }  // namespace inkle::schedule::expansion

@@ -24,7 +24,7 @@ class ColumnExpander {
   }
 
   void run() {
-    if (blocks_.team == 1)
+    if (blocks_.columns().team == 1)
       alone();
     else
       teams();
@@ -53,7 +53,7 @@ class ColumnExpander {
 
   // Threads y of a team have the elements y, y + team, ... of the columns.
   void teams() {
-    const std::int32_t across = blocks_.threads / blocks_.team;
+    const std::int32_t across = blocks_.threads / blocks_.columns().team;
     const std::int64_t width = std::int64_t{across} * blocks_.lanes;
     const Expr strips = sym::ceildiv(dim_.extent, width);
     const Expr strip = strip_of_block(strips);
@@ -137,7 +137,7 @@ class ColumnExpander {
       stores(stage, body);
       return Values();
     };
-    if (blocks_.team == 1) {
+    if (blocks_.columns().team == 1) {
       write();
       return;
     }
@@ -165,10 +165,10 @@ class ColumnExpander {
     return on(carried, [&] {
       kernel::Loop info;
       info.variable = stage.inner.front().variable;
-      info.begin = blocks_.team == 1 ? x_.context().constant(0) : y_;
+      info.begin = blocks_.columns().team == 1 ? x_.context().constant(0) : y_;
       info.end = stage.inner.front().extent;
-      info.step = x_.context().constant(blocks_.team);
-      info.unroll = blocks_.unroll;
+      info.step = x_.context().constant(blocks_.columns().team);
+      info.unroll = blocks_.columns().unroll;
       return b_.loop(std::move(info), carried, [&](Expr, const Values& values) {
         BodyExpander body = body_of(stage, usage);
         return point(body, values);
@@ -240,7 +240,7 @@ class ColumnExpander {
   void finish(Part& part, const Values& states, bool single) {
     const auto first = states.begin() + static_cast<std::ptrdiff_t>(part.first);
     Values own(first, first + static_cast<std::ptrdiff_t>(part.reducer.states()));
-    if (blocks_.team > 1 && !single) own = join(part.reducer, own);
+    if (blocks_.columns().team > 1 && !single) own = join(part.reducer, own);
     const Values results = part.reducer.results(own);
     for (std::size_t r = 0; r < results.size(); ++r) {
       const std::uint32_t row = part.reduction->rows[r];

@@ -19,15 +19,13 @@ using loop::Opcode;
 BlockSchedule part_blocks(const BlockSchedule& part, const BlockSchedule& kernel, bool by_strips) {
   BlockSchedule b = part;
   b.threads = kernel.threads;
-  b.keep = false;
-  b.cluster = 1;
-  if (by_strips) {
-    b.team = kernel.team;
-    b.lanes = kernel.lanes;
-  } else if (b.axis == BlockSchedule::Axis::inner) {
-    b.team = b.team > kWarp ? b.threads : b.team;
-  } else {
-    b.team = std::min(b.team, b.threads);
+  if (by_strips) b.lanes = kernel.lanes;
+  if (auto* rows = std::get_if<BlockSchedule::Rows>(&b.mapping)) {
+    rows->keep = false;
+    rows->cluster = 1;
+    if (rows->team > kWarp) rows->team = b.threads;
+  } else if (auto* columns = std::get_if<BlockSchedule::Columns>(&b.mapping)) {
+    columns->team = by_strips ? kernel.team() : std::min(columns->team, b.threads);
   }
   return b;
 }
@@ -139,7 +137,7 @@ class LastBlockExpander {
     strips_ = constant(1);
     strip_ = constant(0);
     if (!last_block_.by_strips) return;
-    const std::int64_t columns = std::int64_t{blocks_.threads / blocks_.team} * blocks_.lanes;
+    const std::int64_t columns = std::int64_t{blocks_.threads / blocks_.team()} * blocks_.lanes;
     strips_ = sym::ceildiv(first_.loops.outer.back().extent, columns);
     count_ = sym::floordiv(all, strips_);
     strip_ = bind_new(b_, sym::mod(block_, strips_), strips_);
@@ -194,8 +192,8 @@ class LastBlockExpander {
   // Whether each block publishes one value in each cell.
   bool has_cells() const {
     return block_.is_null() && !last_block_.cells.empty() && first_.scheduled.instances == 1 &&
-           blocks_.axis == BlockSchedule::Axis::inner && blocks_.team > kWarp &&
-           blocks_.cluster == 1;
+           blocks_.is<BlockSchedule::Rows>() && blocks_.rows().team > kWarp &&
+           blocks_.cluster() == 1;
   }
 
   void begin_cells(Expr all) {

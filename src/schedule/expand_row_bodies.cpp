@@ -84,7 +84,7 @@ RowBodies::RowBodies(BlockExpansion& x, const RowShape& shape, RowLoops& loops, 
 
 Values RowBodies::along(const Stage& stage, std::size_t pass, const Values& carried,
                         const RowLoops::AtPlace& f, bool once) {
-  if (!x_.blocks.keep) return loops_.looped(stage, carried, f);
+  if (!x_.blocks.rows().keep) return loops_.looped(stage, carried, f);
   if (staged_ != nullptr) staged_->take(stage, pass);
   keep_.prefetch(stage, pass, loops_);
   Usage usage;

@@ -174,10 +174,10 @@ class ChunkScan {
     RowBodies bodies(x_, shape, loops, keep, nullptr);
     RowScan scan(x_, team_, shape, bodies, stage, 0);
     const TeamScan team(x_, team_, scan.reducer());
-    const Elements own(b_, stage.accumulator, x_.blocks.lanes, x_.blocks.chunk);
+    const Elements own(b_, stage.accumulator, x_.blocks.lanes, x_.blocks.rows().chunk);
     const ValueId none = scan.reducer().identity()[0];
     const bool is_ragged = shape.is_ragged(stage);
-    unrolled(b_, x_.blocks.chunk, [&](Expr number) {
+    unrolled(b_, x_.blocks.rows().chunk, [&](Expr number) {
       scan.put_or_none(place(number, is_ragged), own.at(number), none);
     });
     // Each element becomes the running value of its warp.
@@ -191,12 +191,12 @@ class ChunkScan {
       });
       return Values{scanned.carry};
     };
-    const ValueId carry = unrolled(b_, x_.blocks.chunk, {none}, run_warp)[0];
+    const ValueId carry = unrolled(b_, x_.blocks.rows().chunk, {none}, run_warp)[0];
     const TeamScan::Scanned warps = team.warps(carry, none);
     const ValueId chunks = chunks_before(scan.reducer(), team, warps.carry, none);
     const ValueId before = team.join(chunks, warps.before);
     cells_.clear(team_);
-    unrolled(b_, x_.blocks.chunk,
+    unrolled(b_, x_.blocks.rows().chunk,
              [&](Expr number) { scan.store(place(number, is_ragged), own.at(number), before); });
   }
 
@@ -204,7 +204,7 @@ class ChunkScan {
   // A warp has `chunk` accesses of its threads, one behind the other.
   [[nodiscard]] RowPlace place(Expr number, bool is_ragged) const {
     const std::int64_t access = std::int64_t{kWarp} * x_.blocks.lanes;
-    const std::int64_t warp = access * x_.blocks.chunk;
+    const std::int64_t warp = access * x_.blocks.rows().chunk;
     RowPlace place;
     place.usage.lasts = x_.blocks.lasting;
     place.part = place.chooses = is_ragged;
@@ -262,7 +262,7 @@ class ChunkScan {
 std::int32_t blocks_at_once(const BlockExpansion& x) {
   const abi::Target& target = x.e.target;
   const BlockSchedule& blocks = x.blocks;
-  const std::int32_t elements = blocks.lanes * blocks.chunk;
+  const std::int32_t elements = blocks.lanes * blocks.rows().chunk;
   if (elements < target.blocks.bounded_chunk || target.blocks.bounded_chunk == 0) return 0;
   return target.registers / (blocks.threads * (elements + target.blocks.chunk_registers));
 }
@@ -274,8 +274,9 @@ void expand_row_chunks(BlockExpansion& x) {
   const auto& outer = x.loops().outer;
   const BlockSchedule& blocks = x.blocks;
   INKLE_CHECK(x.e.scheduled.instances == 1, "a table of scans in chunks");
-  INKLE_CHECK(blocks.threads == blocks.team && blocks.team > kWarp && blocks.cluster == 1,
-              "chunks of {} threads by teams of {}", blocks.threads, blocks.team);
+  INKLE_CHECK(blocks.threads == blocks.rows().team && blocks.rows().team > kWarp &&
+                  blocks.rows().cluster == 1,
+              "chunks of {} threads by teams of {}", blocks.threads, blocks.rows().team);
   INKLE_CHECK(x.prepared.stages.size() == 1, "chunks of rows of {} stages",
               x.prepared.stages.size());
   const Stage& stage = x.prepared.stages.front().stage;

@@ -25,7 +25,7 @@ void KeptRow::plan() {
       const Stage& stage = x_.prepared.stages[s].stage;
       if ((stage.phase == Phase::each) != in_each) continue;
       passes_.push_back({s, 0});
-      if (x_.blocks.keep && stage.kind == StageKind::reduction &&
+      if (x_.blocks.rows().keep && stage.kind == StageKind::reduction &&
           stage.reduce == ReduceOp::welford && !stage.inner.empty()) {
         passes_.push_back({s, 1});
       }
@@ -33,7 +33,7 @@ void KeptRow::plan() {
   };
   add(true);
   KeepPlan keep;
-  if (x_.blocks.keep) {
+  if (x_.blocks.rows().keep) {
     keep = plan_kept(x_.prepared.stages, passes_, false);
     if (registers_of(keep) > kMostKeptRegisters) {
       keep = plan_kept(x_.prepared.stages, passes_, true);

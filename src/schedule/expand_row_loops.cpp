@@ -83,7 +83,7 @@ Values RowLoops::looped(const Stage& stage, const Values& carried, const AtPlace
   place.usage.streams = false;
   kernel::Loop info = multiples(x_.context(), shape_.first(), place.skewed ? n + shape_.skew() : n,
                                 shape_.step(), blocks_.lanes);
-  info.unroll = blocks_.unroll;
+  info.unroll = blocks_.rows().unroll;
   return b_.loop(std::move(info), carried, [&](Expr at, const Values& before) {
     place.base = place.skewed ? at + shape_.shift() : at;
     return whole_or_part(stage, place, before, f);
@@ -95,10 +95,11 @@ Values RowLoops::looped(const Stage& stage, const Values& carried, const AtPlace
 // Loads of the stage that can be in flight together.
 RowLoops::Loads RowLoops::find_loads(const Stage& stage) const {
   Loads loads;
-  if (blocks_.unroll <= 1) return loads;
+  if (blocks_.rows().unroll <= 1) return loads;
   for (Val v = 0; v < stage.body.instructions.size(); ++v) {
     if (!shape_.is_packed(stage, v)) continue;
-    loads.push_back({v, registers(b_, "b", stage.body[v].dtype, {blocks_.unroll, blocks_.lanes})});
+    loads.push_back(
+        {v, registers(b_, "b", stage.body[v].dtype, {blocks_.rows().unroll, blocks_.lanes})});
   }
   return loads;
 }
@@ -106,7 +107,7 @@ RowLoops::Loads RowLoops::find_loads(const Stage& stage) const {
 Values RowLoops::batched(const Stage& stage, const Loads& loads, const RowPlace& place,
                          const Values& carried, const AtPlace& f) const {
   const Expr n = stage.inner.front().extent;
-  const std::int64_t all = shape_.step() * blocks_.unroll;
+  const std::int64_t all = shape_.step() * blocks_.rows().unroll;
   const auto size = n.constant();
   kernel::Loop info = multiples(x_.context(), shape_.first(), n, all, blocks_.lanes);
   return b_.loop(std::move(info), carried, [&](Expr start, const Values& before) {
@@ -122,7 +123,7 @@ Values RowLoops::in_flight(const Stage& stage, const Loads& loads, Expr first, E
   RowPlace at = place;
   at.loaded = &loads;
   const auto each = [&](const Values& states, const AtPlace& access) {
-    return unrolled(b_, blocks_.unroll, states, [&](Expr u, const Values& before) {
+    return unrolled(b_, blocks_.rows().unroll, states, [&](Expr u, const Values& before) {
       at.flight = u;
       at.base = first + u * shape_.step();
       const auto inside = [&] { return access(at, before); };
@@ -164,10 +165,10 @@ Values RowLoops::whole_accesses(const Stage& stage, const Loads& loads, const Ro
   const Expr n = stage.inner.front().extent - row.head;
   const std::int64_t lanes = blocks_.lanes;
   const std::int64_t step = shape_.step();
-  const std::int64_t all = step * blocks_.unroll;
+  const std::int64_t all = step * blocks_.rows().unroll;
   const std::int64_t most = above(sym::bounds(n).high, all);
   Expr first = shape_.first();
-  const Expr end = n - (step * (blocks_.unroll - 1) + lanes - 1);
+  const Expr end = n - (step * (blocks_.rows().unroll - 1) + lanes - 1);
   if (sym::less_equal(end, x_.context().constant(0)) != true) {
     // Where the next loop begins is carried along.
     const DType type = position_type(most);

@@ -55,11 +55,11 @@ void RowReductions::reduce(const PreparedStage& prepared, std::size_t pass, int 
   if (stage.inner.empty()) return single(prepared);
   if (x_.loops().sequential != 0 && stage.reduce == ReduceOp::sum) return sums(prepared, pass);
   if (stage.reduce == ReduceOp::welford) {
-    return blocks_.keep ? moments_kept(prepared, pass, part == 1) : moments(prepared, pass);
+    return blocks_.rows().keep ? moments_kept(prepared, pass, part == 1) : moments(prepared, pass);
   }
   if (stage.reduce == ReduceOp::online_softmax) return exponentials(prepared, pass);
   if (!has_position(stage.reduce)) return simple(prepared, pass);
-  if (blocks_.keep) return search(prepared, pass);
+  if (blocks_.rows().keep) return search(prepared, pass);
   best(prepared, pass);
 }
 

@@ -18,7 +18,7 @@ TeamScan::TeamScan(BlockExpansion& x, const RowTeam& team, GpuReducer& reducer)
 ValueId TeamScan::join(ValueId a, ValueId b) const { return reducer_.merge({a}, {b})[0]; }
 
 ValueId TeamScan::shuffle(ShuffleKind kind, ValueId value, std::int32_t by) const {
-  const std::int32_t width = std::min(blocks_.team, kWarp);
+  const std::int32_t width = std::min(blocks_.rows().team, kWarp);
   const Shuffle info{kind, by, width, width == kWarp};
   return b_.operation(Op::shuffle, {value}, {b_.type_of(value)}, info)[0];
 }
@@ -43,11 +43,11 @@ TeamScan::Scanned TeamScan::warp(ValueId x, ValueId carry, Expr lane, std::int32
 
 TeamScan::Scanned TeamScan::team(ValueId x, ValueId carry, Expr side,
                                  kernel::MemoryId slots) const {
-  if (blocks_.team == 1) return {carry, join(carry, x)};
-  if (blocks_.team <= kWarp) return warp(x, carry, at_.thread, blocks_.team);
+  if (blocks_.rows().team == 1) return {carry, join(carry, x)};
+  if (blocks_.rows().team <= kWarp) return warp(x, carry, at_.thread, blocks_.rows().team);
   const ValueId all = scan_lanes(x, at_.lane, kWarp);
   const ValueId is_first = compare(b_, Opcode::equal, at_.lane, 0);
-  const std::int32_t warps = blocks_.team / kWarp;
+  const std::int32_t warps = blocks_.rows().team / kWarp;
   where(b_, compare(b_, Opcode::equal, at_.lane, kWarp - 1), [&] {
     b_.store(slots, {side, at_.warp}, all);
   });
@@ -136,8 +136,8 @@ void RowScan::run() {
   const Elements own(b_, stage_.accumulator, x_.blocks.lanes);
   const Values none = reducer_.identity();
   kernel::MemoryId slots = kernel::kNone;
-  if (x_.blocks.team > kWarp) {
-    slots = shared(b_, "s", stage_.accumulator, {2, x_.blocks.team / kWarp});
+  if (x_.blocks.rows().team > kWarp) {
+    slots = shared(b_, "s", stage_.accumulator, {2, x_.blocks.rows().team / kWarp});
   }
   const Expr n = stage_.inner.front().extent;
   const std::int64_t step = shape_.step();

@@ -29,7 +29,7 @@ using loop::Opcode;
 class ColumnSums {
  public:
   ColumnSums(BlockExpansion& x, const RowTeam& team)
-      : x_(x), b_(x.e.b), team_(team), teams_(x.blocks.threads / x.blocks.team) {}
+      : x_(x), b_(x.e.b), team_(team), teams_(x.blocks.threads / x.blocks.rows().team) {}
 
   // Of the shared memory.
   [[nodiscard]] std::int64_t bytes() const {
@@ -47,7 +47,7 @@ class ColumnSums {
       memory.name = fmt::format("sums{}", b_.kernel().memories.size());
       memory.dtype = scratch.dtype;
       memory.shape = {constant(teams_ / 2), constant(sums_of(x_, scratch)),
-                      constant(x_.blocks.team), constant(x_.blocks.lanes)};
+                      constant(x_.blocks.rows().team), constant(x_.blocks.lanes)};
       joined_.back() = b_.memory(memory);
       memory.offset += bytes_of(scratch);
     }
@@ -148,7 +148,7 @@ std::int64_t rows_of(const BlockExpansion& x) {
   const auto& outer = x.loops().outer;
   const BlockSchedule& blocks = x.blocks;
   const std::string& name = x.e.scheduled.name;
-  INKLE_CHECK(blocks.keep && blocks.cluster == 1,
+  INKLE_CHECK(blocks.rows().keep && blocks.rows().cluster == 1,
               "kernel {} accumulates across rows that it does not keep", name);
   Expr rows = x.context().constant(1);
   for (std::size_t d = outer.size() - x.loops().sequential; d < outer.size(); ++d) {
@@ -160,10 +160,10 @@ std::int64_t rows_of(const BlockExpansion& x) {
       unsupported("kernel {}: sequential accumulation across rows of unknown length", name);
     }
   }
-  if (blocks.team % kWarp != 0 || !rows.is_constant() ||
-      (blocks.team > kWarp && blocks.threads > blocks.team)) {
+  if (blocks.rows().team % kWarp != 0 || !rows.is_constant() ||
+      (blocks.rows().team > kWarp && blocks.threads > blocks.rows().team)) {
     unsupported("kernel {}: sequential accumulation across rows with teams of {} threads", name,
-                blocks.team);
+                blocks.rows().team);
   }
   return *rows.constant();
 }
@@ -172,7 +172,7 @@ std::int64_t rows_of(const BlockExpansion& x) {
 RowTeam launch_parts(BlockExpansion& x) {
   kernel::Builder& b = x.e.b;
   const auto& outer = x.loops().outer;
-  const std::int32_t team = x.blocks.team;
+  const std::int32_t team = x.blocks.rows().team;
   std::vector<kernel::Axis>& axes = b.kernel().launch.axes;
   const std::size_t first = outer.size() - x.loops().sequential;
   for (std::size_t d = 0; d < first; ++d) {
@@ -237,7 +237,7 @@ void each_row(BlockExpansion& x, std::int64_t rows, Expr first, std::int64_t tea
 
 void expand_sequential_rows(BlockExpansion& x) {
   const std::int64_t rows = rows_of(x);
-  const std::int64_t teams = x.blocks.threads / x.blocks.team;
+  const std::int64_t teams = x.blocks.threads / x.blocks.rows().team;
   const RowTeam team = launch_parts(x);
   declare_row_scratch(x, team);
   const RowShape shape(x, team);

@@ -179,7 +179,8 @@ void StagedRows::copy(const Stage& stage, const Copy& load, const RowPlace& plac
 
 Expr StagedRows::thread_of_block() const {
   const RowTeam::Threads& at = team_.at();
-  return at.number.is_null() ? at.thread : at.number * std::int64_t{x_.blocks.team} + at.thread;
+  return at.number.is_null() ? at.thread
+                             : at.number * std::int64_t{x_.blocks.rows().team} + at.thread;
 }
 
 void StagedRows::take(const Stage& stage, std::size_t pass) {

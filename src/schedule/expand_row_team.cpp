@@ -11,7 +11,9 @@ using loop::Opcode;
 
 RowTeam::RowTeam(BlockExpansion& x, Threads threads) : x_(x), b_(x.e.b), at_(std::move(threads)) {}
 
-std::int64_t RowTeam::members() const { return std::int64_t{x_.blocks.team} * x_.blocks.cluster; }
+std::int64_t RowTeam::members() const {
+  return std::int64_t{x_.blocks.rows().team} * x_.blocks.rows().cluster;
+}
 
 ValueId RowTeam::is_first_thread() const { return compare(b_, Opcode::equal, at_.thread, 0); }
 
@@ -22,7 +24,7 @@ ValueId RowTeam::is_last_thread() const {
 // Sequential rows double-buffer the memory, so that no thread overwrites what others still read.
 Values RowTeam::join(const Values& states, const Merge& merge) const {
   if (members() == 1) return states;
-  const std::int32_t warps = x_.blocks.team / kWarp;
+  const std::int32_t warps = x_.blocks.rows().team / kWarp;
   kernel::Collective team;
   team.axes = at_.axes;
   if (warps > 1) {
@@ -33,7 +35,7 @@ Values RowTeam::join(const Values& states, const Merge& merge) const {
     }
   }
   const Values own = b_.reduce(std::move(team), states, merge);
-  return x_.blocks.cluster > 1 ? join_cluster(own, merge) : own;
+  return x_.blocks.rows().cluster > 1 ? join_cluster(own, merge) : own;
 }
 
 Values RowTeam::join_cluster(const Values& states, const Merge& merge) const {
@@ -45,7 +47,7 @@ Values RowTeam::join_cluster(const Values& states, const Merge& merge) const {
   });
   b_.barrier({.scope = kernel::Scope::cluster});
   Values all;
-  for (std::int64_t block = 0; block < x_.blocks.cluster; ++block) {
+  for (std::int64_t block = 0; block < x_.blocks.rows().cluster; ++block) {
     const ValueId rank = b_.integer(DType::i64, block);
     Values part;
     for (std::size_t s = 0; s < states.size(); ++s) {
@@ -73,8 +75,8 @@ namespace {
 RowTeam launch_blocks(BlockExpansion& x) {
   const auto& outer = x.loops().outer;
   const BlockSchedule& blocks = x.blocks;
-  INKLE_CHECK(blocks.team == blocks.threads, "a team of {} in a block of {}", blocks.team,
-              blocks.threads);
+  INKLE_CHECK(blocks.rows().team == blocks.threads, "a team of {} in a block of {}",
+              blocks.rows().team, blocks.threads);
   if (x.block.is_null()) {
     for (const loop::Dim& dim : outer) {
       x.e.b.kernel().launch.axes.push_back({AxisKind::grid, dim.variable, dim.extent});
@@ -85,9 +87,9 @@ RowTeam launch_blocks(BlockExpansion& x) {
   }
   RowTeam::Threads at;
   at.thread = x.context().constant(0);
-  if (blocks.cluster > 1) {
-    const Expr rank = x.e.b.axis(AxisKind::cluster, x.context().constant(blocks.cluster));
-    at.thread = rank * std::int64_t{blocks.team};
+  if (blocks.rows().cluster > 1) {
+    const Expr rank = x.e.b.axis(AxisKind::cluster, x.context().constant(blocks.rows().cluster));
+    at.thread = rank * std::int64_t{blocks.rows().team};
   }
   const std::vector<ThreadNumber> numbers = thread_numbers(x, thread_extents(blocks));
   at.warp = numbers[0].value;
@@ -101,7 +103,7 @@ RowTeam launch_blocks(BlockExpansion& x) {
 }  // namespace
 
 void launch_rows(BlockExpansion& x, const std::function<void(const RowTeam& team)>& stages) {
-  const std::int32_t team = x.blocks.team;
+  const std::int32_t team = x.blocks.rows().team;
   if (team > kWarp) return stages(launch_blocks(x));
   const auto& outer = x.loops().outer;
   const std::int64_t teams = x.blocks.threads / team;

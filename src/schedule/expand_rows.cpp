@@ -24,7 +24,8 @@ void RowStages::pass(std::size_t p) {
     case StageKind::reduction:
       return reductions_.reduce(prepared, p, keep_.passes()[p].part);
     case StageKind::scan:
-      INKLE_CHECK(!x_.blocks.keep, "kernel {}: a scan of a row that is kept", x_.e.scheduled.name);
+      INKLE_CHECK(!x_.blocks.rows().keep, "kernel {}: a scan of a row that is kept",
+                  x_.e.scheduled.name);
       return RowScan(x_, team_, shape_, bodies_, prepared.stage, p).run();
   }
 }
@@ -57,13 +58,13 @@ void RowStages::once(const Stage& stage) {
 // --- Memory --------------------------------------------------------------------------------------
 
 std::int64_t sums_of(const BlockExpansion& x, const Scratch& scratch) {
-  const std::int64_t step = std::int64_t{x.blocks.team} * x.blocks.lanes;
+  const std::int64_t step = std::int64_t{x.blocks.rows().team} * x.blocks.lanes;
   return (scratch.elements.constant().value_or(1) + step - 1) / step;
 }
 
 void declare_row_scratch(BlockExpansion& x, const RowTeam& team) {
   const auto& scratch = x.loops().scratch;
-  const std::int64_t teams = x.blocks.threads / x.blocks.team;
+  const std::int64_t teams = x.blocks.threads / x.blocks.rows().team;
   for (std::size_t s = 0; s < scratch.size(); ++s) {
     if (!x.prepared.scratch_used[s]) {
       x.e.memories.push_back(kernel::kNone);
@@ -94,7 +95,7 @@ void declare_row_scratch(BlockExpansion& x, const RowTeam& team) {
 
 void expand_rows(BlockExpansion& x) {
   if (x.loops().sequential != 0) return expand_sequential_rows(x);
-  if (x.blocks.chunk != 0) return expand_row_chunks(x);
+  if (x.blocks.rows().chunk != 0) return expand_row_chunks(x);
   launch_rows(x, [&](const RowTeam& team) {
     declare_row_scratch(x, team);
     const RowShape shape(x, team);

@@ -117,8 +117,8 @@ class TileStage {
   // Runs `body` where a and b lie in the tile's part of the matrix.
   void where(Expr at_a, Expr at_b, const std::function<void()>& body) {
     const auto inside = [&](Expr at, const loop::Dim& dim) {
-      const std::int64_t step = blocks_.side != 0 ? blocks_.side : 1;
-      return (blocks_.side != 0 && sym::divides(step, dim.extent)) ||
+      const std::int64_t step = blocks_.tile().side != 0 ? blocks_.tile().side : 1;
+      return (blocks_.tile().side != 0 && sym::divides(step, dim.extent)) ||
              sym::less(at, dim.extent) == true;
     };
     const bool has_a = inside(at_a, a), has_b = inside(at_b, row);
@@ -186,7 +186,7 @@ class SharedTile {
       : x_(x), b_(x.e.b), blocks_(x.blocks), tile_(tile) {}
 
   void run() {
-    const std::int64_t side = blocks_.side;
+    const std::int64_t side = blocks_.tile().side;
     const std::int64_t all = side * side / blocks_.lanes;
     if (side % (8 * blocks_.lanes) != 0 || all % blocks_.threads != 0) refuse();
     const std::int64_t count = all / blocks_.threads;
@@ -228,12 +228,12 @@ class SharedTile {
     Expr a, b;  // in the tile
   };
   [[nodiscard]] At along_rows(Expr n) const {
-    const std::int64_t across = blocks_.side / blocks_.lanes;
+    const std::int64_t across = blocks_.tile().side / blocks_.lanes;
     return {sym::mod(n, across) * std::int64_t{blocks_.lanes}, sym::floordiv(n, across)};
   }
   // Of accesses along b, 8 threads side by side; `words` neighbours along a are of one thread.
   [[nodiscard]] At along_columns(Expr pair, Expr word, std::int64_t words) const {
-    const std::int64_t pairs = blocks_.side / words;
+    const std::int64_t pairs = blocks_.tile().side / words;
     const Expr eight = sym::floordiv(pair, 8);
     const Expr a = sym::mod(eight, pairs) * words + word;
     const Expr b = sym::mod(pair, 8) + sym::floordiv(eight, pairs) * std::int64_t{8};
@@ -252,15 +252,15 @@ class SharedTile {
   Square square(loop::Val v) {
     const std::int64_t size = abi::size_of(tile_.body()[v].dtype);
     Square made{0, std::max<std::int64_t>(4 / size, 1), 16 / size};
-    made.memory = shared(
-        b_, "square", tile_.body()[v].dtype,
-        {blocks_.side / blocks_.lanes, blocks_.lanes, blocks_.side / made.chunk, made.chunk});
+    made.memory = shared(b_, "square", tile_.body()[v].dtype,
+                         {blocks_.tile().side / blocks_.lanes, blocks_.lanes,
+                          blocks_.tile().side / made.chunk, made.chunk});
     return made;
   }
 
   // The 16 bytes of a row that hold element a of rows of the group.
   Expr chunk_of(const Square& square, Expr a, Expr group) {
-    const Expr chunks = constant(blocks_.side / square.chunk);
+    const Expr chunks = constant(blocks_.tile().side / square.chunk);
     const ValueId place =
         b_.compute(Opcode::bit_xor, DType::i64,
                    {b_.index(sym::floordiv(a, square.chunk)), b_.index(sym::mod(group, 8))});
@@ -271,12 +271,12 @@ class SharedTile {
   }
 
   [[noreturn]] void refuse() const {
-    unsupported("kernel {}: tiles of {} by {} in blocks of {}", x_.e.scheduled.name, blocks_.side,
-                blocks_.side, blocks_.threads);
+    unsupported("kernel {}: tiles of {} by {} in blocks of {}", x_.e.scheduled.name,
+                blocks_.tile().side, blocks_.tile().side, blocks_.threads);
   }
 
   void check(const std::vector<loop::Val>& loads, std::int64_t count) const {
-    const std::int64_t side = blocks_.side;
+    const std::int64_t side = blocks_.tile().side;
     std::int64_t shared = 0;
     for (const loop::Val v : loads) {
       const std::int64_t size = abi::size_of(tile_.body()[v].dtype);
@@ -420,9 +420,9 @@ std::pair<Expr, Expr> tile_of_block(BlockExpansion& x, Expr down, Expr across) {
 void expand_tiles(BlockExpansion& x) {
   const auto& outer = x.loops().outer;
   const std::size_t last = outer.size() - 1;
-  const bool is_shared = x.blocks.side != 0;
-  const std::int64_t across = is_shared ? x.blocks.side : kTileAcross * x.blocks.lanes;
-  const std::int64_t down = is_shared ? x.blocks.side : kTileDown * x.blocks.lanes;
+  const bool is_shared = x.blocks.tile().side != 0;
+  const std::int64_t across = is_shared ? x.blocks.tile().side : kTileAcross * x.blocks.lanes;
+  const std::int64_t down = is_shared ? x.blocks.tile().side : kTileDown * x.blocks.lanes;
   const auto [row, column] = tile_of_block(x, sym::ceildiv(outer[last - 1].extent, down),
                                            sym::ceildiv(outer[last].extent, across));
   TileStage tile(x, column * across, row * down);

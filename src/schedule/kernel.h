@@ -205,31 +205,70 @@ struct GemmKernel {
   std::vector<StageStore> stores;
 };
 
-// How the blocks of a GPU share a loop kernel.
-struct BlockSchedule {
-  enum class Axis : std::uint8_t {
-    inner,  // a team of threads runs along the inner loops of one outer iteration (a row)
-    outer,  // threads run along the last outer loop (columns), each with `lanes` of them
-    tile,   // as outer, without inner loops; transposed through shared memory or registers
-  };
-  Axis axis = Axis::outer;
-  std::int32_t threads = 256;  // of a block
-  std::int32_t team = 1;       // inner: threads that share a row; outer: that share a column
-  std::int32_t lanes = 1;      // neighbouring elements of a thread, of one memory access
-  std::int32_t cluster = 1;    // inner: blocks that share a row
+// A team of threads of a GPU runs along the inner loops of one outer iteration (a row).
+struct RowBlocks {
+  std::int32_t team = 1;     // threads that share a row
+  std::int32_t cluster = 1;  // blocks that share a row
   // Values that several stages read stay in registers, so that memory is read once; else each
   // stage reads anew.
   bool keep = false;
   std::int32_t unroll = 1;  // accesses in flight of a loop that is not kept
-  // inner, of one scan: blocks share a row, each thread has so many accesses of it; 0: they do not.
+  // Of one scan: blocks share a row, each thread has so many accesses of it; 0: they do not.
   std::int32_t chunk = 0;
-  // tile: a block has a square of so many iterations each way, which it transposes through shared
+  friend bool operator==(const RowBlocks&, const RowBlocks&) = default;
+};
+
+// Threads run along the last outer loop (columns), each with `lanes` of them.
+struct ColumnBlocks {
+  std::int32_t team = 1;    // threads that share a column
+  std::int32_t unroll = 1;  // accesses in flight of an inner loop
+  friend bool operator==(const ColumnBlocks&, const ColumnBlocks&) = default;
+};
+
+// As columns, without inner loops; transposed through shared memory or registers.
+struct TileBlocks {
+  // A block has a square of so many iterations each way, which it transposes through shared
   // memory; 0: each thread one of `lanes`, in registers.
   std::int32_t side = 0;
+  friend bool operator==(const TileBlocks&, const TileBlocks&) = default;
+};
+
+// How the blocks of a GPU share a loop kernel.
+struct BlockSchedule {
+  using Rows = RowBlocks;
+  using Columns = ColumnBlocks;
+  using Tile = TileBlocks;
+
+  std::variant<Columns, Rows, Tile> mapping;
+  std::int32_t threads = 256;  // of a block
+  std::int32_t lanes = 1;      // neighbouring elements of a thread, of one memory access
   // Inputs were written by the previous step; they and the results are not reused soon.
   bool recent = false;
   // What is read once is evicted from L2 after the rest.
   bool lasting = false;
+
+  template <class Mapping>
+  [[nodiscard]] bool is() const {
+    return std::holds_alternative<Mapping>(mapping);
+  }
+  // The mapping, which must be this one.
+  [[nodiscard]] const Rows& rows() const { return std::get<Rows>(mapping); }
+  [[nodiscard]] const Columns& columns() const { return std::get<Columns>(mapping); }
+  [[nodiscard]] const Tile& tile() const { return std::get<Tile>(mapping); }
+  // Blocks that share a row.
+  [[nodiscard]] std::int32_t cluster() const { return is<Rows>() ? rows().cluster : 1; }
+  // Whether blocks share a row in chunks.
+  [[nodiscard]] bool has_chunks() const { return is<Rows>() && rows().chunk != 0; }
+  // Accesses of a loop in flight.
+  [[nodiscard]] std::int32_t unroll() const {
+    if (is<Tile>()) return 1;
+    return is<Rows>() ? rows().unroll : columns().unroll;
+  }
+  // Threads that share a row or a column.
+  [[nodiscard]] std::int32_t team() const {
+    if (is<Tile>()) return 1;
+    return is<Rows>() ? rows().team : columns().team;
+  }
   friend bool operator==(const BlockSchedule&, const BlockSchedule&) = default;
 };
 

@@ -314,39 +314,41 @@ class Printer {
 std::string to_string(const Kernel& kernel) { return Printer(kernel).run(); }
 
 std::string to_string(const BlockSchedule& b) {
-  const char* axis = b.axis == BlockSchedule::Axis::inner   ? "rows"
-                     : b.axis == BlockSchedule::Axis::outer ? "columns"
-                                                            : "tile";
+  std::string mapping = "tile";
+  BlockSchedule::Rows all;  // what a mapping lacks is told as for one thread
+  if (const auto* rows = std::get_if<BlockSchedule::Rows>(&b.mapping)) {
+    mapping = "rows";
+    all = *rows;
+  } else if (const auto* columns = std::get_if<BlockSchedule::Columns>(&b.mapping)) {
+    mapping = "columns";
+    all.team = columns->team;
+    all.unroll = columns->unroll;
+  }
+  const std::int32_t side = b.is<BlockSchedule::Tile>() ? b.tile().side : 0;
   return fmt::format(
-      "schedule blocks {} threads {} team {} lanes {} cluster {}{} unroll {}{}{}{}{}", axis,
-      b.threads, b.team, b.lanes, b.cluster, b.keep ? " keep" : "", b.unroll,
-      b.chunk != 0 ? fmt::format(" chunk {}", b.chunk) : "",
-      b.side != 0 ? fmt::format(" side {}", b.side) : "", b.recent ? " recent" : "",
+      "schedule blocks {} threads {} team {} lanes {} cluster {}{} unroll {}{}{}{}{}", mapping,
+      b.threads, all.team, b.lanes, all.cluster, all.keep ? " keep" : "", all.unroll,
+      all.chunk != 0 ? fmt::format(" chunk {}", all.chunk) : "",
+      side != 0 ? fmt::format(" side {}", side) : "", b.recent ? " recent" : "",
       b.lasting ? " lasting" : "");
 }
 
 BlockSchedule parse_blocks(std::string_view text) {
   Scanner scanner(text, "schedule");
   BlockSchedule b;
-  std::string axis(scanner.identifier());
-  if (axis == "schedule") {  // all of what to_string writes
+  std::string mapping(scanner.identifier());
+  if (mapping == "schedule") {  // all of what to_string writes
     (void)scanner.identifier();
-    axis = scanner.identifier();
+    mapping = scanner.identifier();
   }
-  if (axis == "rows") {
-    b.axis = BlockSchedule::Axis::inner;
-  } else if (axis == "columns") {
-    b.axis = BlockSchedule::Axis::outer;
-  } else if (axis == "tile") {
-    b.axis = BlockSchedule::Axis::tile;
-  } else {
-    user_error("a block schedule has no '{}'", axis);
-  }
+  BlockSchedule::Rows rows;
+  BlockSchedule::Tile tile;
   const std::pair<std::string_view, std::int32_t*> numbers[] = {
-      {"threads", &b.threads}, {"team", &b.team},   {"lanes", &b.lanes}, {"cluster", &b.cluster},
-      {"unroll", &b.unroll},   {"chunk", &b.chunk}, {"side", &b.side}};
+      {"threads", &b.threads},    {"team", &rows.team},     {"lanes", &b.lanes},
+      {"cluster", &rows.cluster}, {"unroll", &rows.unroll}, {"chunk", &rows.chunk},
+      {"side", &tile.side}};
   const std::pair<std::string_view, bool*> flags[] = {
-      {"keep", &b.keep}, {"recent", &b.recent}, {"lasting", &b.lasting}};
+      {"keep", &rows.keep}, {"recent", &b.recent}, {"lasting", &b.lasting}};
   while (!scanner.at_end()) {
     const std::string name(scanner.identifier());
     const auto flag = std::find_if(std::begin(flags), std::end(flags),
@@ -359,6 +361,21 @@ BlockSchedule parse_blocks(std::string_view text) {
                                  [&](const auto& n) { return n.first == name; });
     if (at == std::end(numbers)) user_error("a block schedule has no '{}'", name);
     *at->second = static_cast<std::int32_t>(scanner.integer());
+  }
+  BlockSchedule::Rows lacking = rows;  // of what the mapping has, nothing
+  if (mapping == "rows") {
+    b.mapping = rows;
+    lacking = {};
+  } else if (mapping == "columns") {
+    b.mapping = BlockSchedule::Columns{.team = rows.team, .unroll = rows.unroll};
+    lacking.team = lacking.unroll = 1;
+  } else if (mapping == "tile") {
+    b.mapping = std::exchange(tile, {});
+  } else {
+    user_error("a block schedule has no '{}'", mapping);
+  }
+  if (lacking != BlockSchedule::Rows{} || tile != BlockSchedule::Tile{}) {
+    user_error("a block schedule of '{}' in '{}' has fields of another mapping", mapping, text);
   }
   return b;
 }
@@ -415,7 +432,7 @@ void for_each_loops(const Kernel& kernel, const std::function<void(const LoopKer
 Expr chunks_of(const LoopKernel& loops, const BlockSchedule& b, sym::Context& context) {
   Expr length = context.constant(1);
   for (const Dim& dim : loops.stages.front().inner) length = length * dim.extent;
-  return sym::ceildiv(length, std::int64_t{b.threads} * b.lanes * b.chunk);
+  return sym::ceildiv(length, std::int64_t{b.threads} * b.lanes * b.rows().chunk);
 }
 
 Expr grid_extent(const LoopKernel& loops, const BlockSchedule& b, sym::Context& context) {
@@ -424,27 +441,24 @@ Expr grid_extent(const LoopKernel& loops, const BlockSchedule& b, sym::Context& 
   const auto multiply = [&](std::size_t loops_taken) {
     for (std::size_t d = 0; d < loops_taken; ++d) rest = rest * loops.outer[d].extent;
   };
-  switch (b.axis) {
-    case BlockSchedule::Axis::inner:
-      multiply(count);
-      if (loops.sequential != 0) return rest;
-      if (b.chunk != 0) return rest * chunks_of(loops, b, context);
-      return sym::ceildiv(rest, b.threads / b.team) * b.cluster;
-    case BlockSchedule::Axis::outer: {
-      multiply(count - 1);
-      const Expr last = loops.outer.back().extent;
-      if (b.team == 1) return sym::ceildiv(rest * sym::ceildiv(last, b.lanes), b.threads);
-      return rest * sym::ceildiv(last, std::int64_t{b.threads / b.team} * b.lanes);
-    }
-    case BlockSchedule::Axis::tile: {
-      multiply(count - 2);
-      const std::int64_t across = b.side != 0 ? b.side : std::int64_t{kTileAcross} * b.lanes;
-      const std::int64_t down = b.side != 0 ? b.side : std::int64_t{kTileDown} * b.lanes;
-      return rest * sym::ceildiv(loops.outer[count - 1].extent, across) *
-             sym::ceildiv(loops.outer[count - 2].extent, down);
-    }
+  if (const auto* rows = std::get_if<BlockSchedule::Rows>(&b.mapping)) {
+    multiply(count);
+    if (loops.sequential != 0) return rest;
+    if (rows->chunk != 0) return rest * chunks_of(loops, b, context);
+    return sym::ceildiv(rest, b.threads / rows->team) * rows->cluster;
   }
-  return rest;
+  if (const auto* columns = std::get_if<BlockSchedule::Columns>(&b.mapping)) {
+    multiply(count - 1);
+    const Expr last = loops.outer.back().extent;
+    if (columns->team == 1) return sym::ceildiv(rest * sym::ceildiv(last, b.lanes), b.threads);
+    return rest * sym::ceildiv(last, std::int64_t{b.threads / columns->team} * b.lanes);
+  }
+  const std::int64_t side = b.tile().side;
+  multiply(count - 2);
+  const std::int64_t across = side != 0 ? side : std::int64_t{kTileAcross} * b.lanes;
+  const std::int64_t down = side != 0 ? side : std::int64_t{kTileDown} * b.lanes;
+  return rest * sym::ceildiv(loops.outer[count - 1].extent, across) *
+         sym::ceildiv(loops.outer[count - 2].extent, down);
 }
 
 Expr parallel_extent(const Kernel& kernel, const Schedule& schedule, sym::Context& context) {

@@ -13,7 +13,9 @@ namespace {
 using loop::BufferId;
 using loop::Opcode;
 using loop::Program;
-using Axis = BlockSchedule::Axis;
+using Columns = BlockSchedule::Columns;
+using Rows = BlockSchedule::Rows;
+using Tile = BlockSchedule::Tile;
 
 constexpr std::size_t kMostParts = 8;
 constexpr std::size_t kMostParams = 64;
@@ -64,9 +66,10 @@ Expr rows_of(const LoopKernel& loops, sym::Context& context) {
 // block's part while the others still wait for the whole warp.
 bool stays_together(const LoopKernel& loops, const BlockSchedule& blocks, sym::Context& context) {
   constexpr std::int32_t kWarp = 32;
-  if (blocks.axis == Axis::tile) return false;
-  if (blocks.axis == Axis::outer || blocks.team == 1 || blocks.team >= kWarp) return true;
-  return sym::divides(kWarp / blocks.team, rows_of(loops, context));
+  if (blocks.is<Tile>()) return false;
+  const std::int32_t team = blocks.team();
+  if (blocks.is<Columns>() || team == 1 || team >= kWarp) return true;
+  return sym::divides(kWarp / team, rows_of(loops, context));
 }
 
 bool finishes(const LoopKernel& loops) {
@@ -108,7 +111,7 @@ class LastBlockFuser {
   static bool can_end(const Step& step) {
     const KernelStep* kernel = plain_kernel(step);
     if (kernel == nullptr || kernel->kernel.last_block) return false;
-    return kernel->schedule.blocks->axis != Axis::tile && loops_of(*kernel).scratch.empty() &&
+    return !kernel->schedule.blocks->is<Tile>() && loops_of(*kernel).scratch.empty() &&
            loops_of(*kernel).sequential == 0 && all_stages(loops_of(*kernel), is_simple);
   }
 
@@ -140,7 +143,7 @@ class LastBlockFuser {
 
   bool join(std::size_t before, std::size_t s) {
     const KernelStep* first = plain_kernel(steps_[before]);
-    if (first == nullptr || first->schedule.blocks->cluster > 1) return false;
+    if (first == nullptr || first->schedule.blocks->cluster() > 1) return false;
     const LoopKernel& loops = loops_of(*first);
     if (loops.sequential != 0 || !all_stages(loops, is_simple)) return false;
     // An empty grid has no last block.
@@ -155,7 +158,7 @@ class LastBlockFuser {
       // Allowed if it is all that the last block does and every row has threads of its own.
       const auto rows = rows_of(loops_of(last), *program_.context).constant();
       if (has_last_block || !rows) return false;
-      if (*rows * last.schedule.blocks->team > first->schedule.blocks->threads) return false;
+      if (*rows * last.schedule.blocks->team() > first->schedule.blocks->threads) return false;
     }
     if (has_last_block &&
         !std::ranges::all_of(first->kernel.last_block->parts, [&](const auto& part) {
@@ -193,7 +196,7 @@ class LastBlockFuser {
   // Whether the reductions fit the shared memory of one block.
   bool fits_alone(const BlockSchedule& first, const KernelStep& last) const {
     const BlockSchedule& blocks = *last.schedule.blocks;
-    if (blocks.axis == Axis::inner || blocks.team == 1) return true;
+    if (blocks.is<Rows>() || blocks.team() == 1) return true;
     const std::int64_t part = has_large_parts(loops_of(last)) ? kLargestPart : kPlainPart;
     return std::int64_t{first.threads} * blocks.lanes * part <= rules_.last_block_shared;
   }
@@ -206,8 +209,9 @@ class LastBlockFuser {
     const LoopKernel& loops = loops_of(first);
     const LoopKernel& last_block = loops_of(last);
     const BlockSchedule& blocks = *first.schedule.blocks;
-    if (blocks.axis != Axis::outer || blocks.team == 1 || last.schedule.blocks->axis != Axis::outer)
+    if (!blocks.is<Columns>() || blocks.team() == 1 || !last.schedule.blocks->is<Columns>()) {
       return false;
+    }
     if (last_block.outer.size() != 1 || !last_block.outer.front().extent.is_constant())
       return false;
     const Expr columns = last_block.outer.front().extent;
@@ -306,8 +310,8 @@ class LastBlockFuser {
     first.kernel.last_block->cells.clear();
     const LoopKernel& loops = loops_of(first);
     const BlockSchedule& blocks = *first.schedule.blocks;
-    const bool has_rows = blocks.axis == Axis::inner && blocks.team > 32 && blocks.chunk == 0 &&
-                          loops.outer.size() == 1;
+    const bool has_rows = blocks.is<Rows>() && blocks.rows().team > 32 &&
+                          blocks.rows().chunk == 0 && loops.outer.size() == 1;
     if (!may || !has_rows || !(high(loops.outer.front().extent) <= rules_.last_block_cells)) return;
     std::vector<std::uint32_t> cells;
     for (const Stage& stage : loops.stages) {

@@ -15,7 +15,8 @@ namespace {
 
 using loop::Instruction;
 using loop::Opcode;
-using Axis = BlockSchedule::Axis;
+using Columns = BlockSchedule::Columns;
+using Rows = BlockSchedule::Rows;
 
 constexpr std::int32_t kWarp = 32;
 
@@ -65,7 +66,8 @@ bool passes_memory(const std::vector<PreparedStage>& stages) {
 // Scratch of rows is in shared memory, or in a thread's local memory.
 std::string scratch_objection(const LoopKernel& loops, const PreparedKernel& prepared,
                               const BlockSchedule& blocks) {
-  const bool is_own = blocks.team == 1 && blocks.lanes == 1;
+  const Rows& rows = blocks.rows();
+  const bool is_own = rows.team == 1 && blocks.lanes == 1;
   std::int64_t shared = 0;
   for (std::size_t s = 0; s < loops.scratch.size(); ++s) {
     if (!prepared.scratch_used[s]) continue;
@@ -75,33 +77,34 @@ std::string scratch_objection(const LoopKernel& loops, const PreparedKernel& pre
       return fmt::format("scratch of {} elements a thread, at most {}", *elements, kThreadScratch);
     }
     if (is_own) continue;
-    if (blocks.cluster > 1) return "a cluster cannot share scratch";
-    shared += blocks.threads / blocks.team * *elements * abi::size_of(loops.scratch[s].dtype);
+    if (rows.cluster > 1) return "a cluster cannot share scratch";
+    shared += blocks.threads / rows.team * *elements * abi::size_of(loops.scratch[s].dtype);
   }
   return shared > kMostScratch ? fmt::format("{} bytes of scratch in shared memory", shared) : "";
 }
 
 std::string rows_objection(const Kernel& kernel, const LoopKernel& loops,
                            const BlockSchedule& blocks, sym::Context& context) {
-  if (!std::has_single_bit(static_cast<std::uint32_t>(blocks.team))) {
-    return fmt::format("rows shared by {} threads", blocks.team);
+  const Rows& rows = blocks.rows();
+  if (!std::has_single_bit(static_cast<std::uint32_t>(rows.team))) {
+    return fmt::format("rows shared by {} threads", rows.team);
   }
-  if (blocks.team > kWarp && blocks.team != blocks.threads) {
-    return fmt::format("rows shared by {} threads of {}", blocks.team, blocks.threads);
+  if (rows.team > kWarp && rows.team != blocks.threads) {
+    return fmt::format("rows shared by {} threads of {}", rows.team, blocks.threads);
   }
-  if (blocks.cluster > 1 && blocks.team <= kWarp) {
-    return fmt::format("a cluster of rows shared by {} threads", blocks.team);
+  if (rows.cluster > 1 && rows.team <= kWarp) {
+    return fmt::format("a cluster of rows shared by {} threads", rows.team);
   }
-  if (has_scan(loops) && blocks.cluster > 1) return "a scan by a cluster";
-  if (has_scan(loops) && blocks.keep) return "a scan of a row that is kept";
-  if (blocks.chunk == 0 && blocks.cluster == 1 && loops.scratch.empty()) return "";
+  if (has_scan(loops) && rows.cluster > 1) return "a scan by a cluster";
+  if (has_scan(loops) && rows.keep) return "a scan of a row that is kept";
+  if (rows.chunk == 0 && rows.cluster == 1 && loops.scratch.empty()) return "";
   const PreparedKernel prepared =
-      prepare(kernel, loops, {.join_softmax = !blocks.keep, .join_rows = false}, context);
-  if (blocks.cluster > 1 && passes_memory(prepared.stages)) {
+      prepare(kernel, loops, {.join_softmax = !rows.keep, .join_rows = false}, context);
+  if (rows.cluster > 1 && passes_memory(prepared.stages)) {
     return "stages of a cluster pass values through global memory or scratch";
   }
   for (const PreparedStage& p : prepared.stages) {
-    if (blocks.chunk == 0 || blocks.lanes == 1 || p.stage.inner.empty() ||
+    if (rows.chunk == 0 || blocks.lanes == 1 || p.stage.inner.empty() ||
         sym::divides(blocks.lanes, p.stage.inner.front().extent)) {
       continue;
     }
@@ -123,27 +126,26 @@ std::vector<BlockSchedule> fallbacks(const BlockSchedule& wanted, const abi::Tar
     if (!(b == (found.empty() ? wanted : found.back()))) found.push_back(b);
   };
   BlockSchedule b = wanted;
-  if (b.axis == Axis::inner) {
-    if (b.keep) b.unroll = 4;
-    if (b.cluster > 1) b.team = b.threads = device.block_threads;
-    b.cluster = 1;
-    b.chunk = 0;
-    b.keep = false;
+  if (auto* rows = std::get_if<Rows>(&b.mapping)) {
+    if (rows->keep) rows->unroll = 4;
+    if (rows->cluster > 1) rows->team = b.threads = device.block_threads;
+    rows->cluster = 1;
+    rows->chunk = 0;
+    rows->keep = false;
     add(b);
   }
-  if (b.axis != Axis::tile) {
+  if (!b.is<BlockSchedule::Tile>()) {
     b.lanes = 1;
     add(b);
   }
   b = {};
-  b.threads = 128;
-  if (wanted.axis == Axis::inner) {
-    b.axis = Axis::inner;
-    b.team = b.threads = kWarp;
+  if (wanted.is<Rows>()) {
+    b.mapping = Rows{.team = kWarp};
+    b.threads = kWarp;
     add(b);
-    b.team = 1;
-    b.threads = 128;
+    b.mapping = Rows{};
   }
+  b.threads = 128;
   add(b);
   return found;
 }
@@ -155,17 +157,13 @@ std::string objection(const Kernel& kernel, const BlockSchedule& blocks, sym::Co
   const auto has_threads = [&](const Beside& b) { return b.blocks.threads == blocks.threads; };
   if (!std::ranges::all_of(kernel.beside, has_threads))
     return "blocks of different sizes side by side";
-  switch (blocks.axis) {
-    case Axis::outer:
-      if (has_scan(loops) && blocks.team > 1) return "a scan by a team";
-      return columns_scratch(kernel, loops, context) ? "scratch of columns" : "";
-    case Axis::inner:
-      // Fusion split kernels with sequential rows for one schedule (sequential_rows.h).
-      return loops.sequential != 0 ? "" : rows_objection(kernel, loops, blocks, context);
-    case Axis::tile:
-      break;
+  if (const auto* columns = std::get_if<Columns>(&blocks.mapping)) {
+    if (has_scan(loops) && columns->team > 1) return "a scan by a team";
+    return columns_scratch(kernel, loops, context) ? "scratch of columns" : "";
   }
-  return "";
+  // Fusion split kernels with sequential rows for one schedule (sequential_rows.h).
+  const bool is_free = blocks.is<Rows>() && loops.sequential == 0;
+  return is_free ? rows_objection(kernel, loops, blocks, context) : "";
 }
 
 BlockSchedule legal_blocks(const Kernel& kernel, const BlockSchedule& wanted,

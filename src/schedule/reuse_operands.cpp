@@ -111,7 +111,7 @@ bool is_loaded_there(const LoopKernel& loops, std::size_t operand, const StoreOf
 bool needs_old_operand(const Schedule& schedule, const Kernel& kernel, const Stage& stage) {
   if (!schedule.blocks) return false;
   if (std::get<LoopKernel>(kernel.body).sequential != 0) return true;
-  if (schedule.blocks->axis == BlockSchedule::Axis::outer && !stage.inner.empty()) return true;
+  if (schedule.blocks->is<BlockSchedule::Columns>() && !stage.inner.empty()) return true;
   return std::ranges::any_of(stage.stores,
                              [&](const StageStore& s) { return s.target >= kernel.params.size(); });
 }

@@ -152,7 +152,7 @@ class Mover {
     if (users.size() != 1 || *users.begin() <= s) return std::nullopt;
     const std::size_t user = *users.begin();
     const KernelStep* target = kernel_of(steps_[user]);
-    if (target == nullptr || target->schedule.blocks->axis != BlockSchedule::Axis::outer) {
+    if (target == nullptr || !target->schedule.blocks->is<BlockSchedule::Columns>()) {
       return std::nullopt;
     }
     const auto& loops = std::get<LoopKernel>(target->kernel.body);

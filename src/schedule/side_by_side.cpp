@@ -17,7 +17,6 @@ namespace inkle::schedule {
 namespace {
 
 using loop::Program;
-using Axis = BlockSchedule::Axis;
 
 constexpr std::size_t kMostKernels = 8;
 constexpr std::size_t kMostParams = 64;
@@ -31,8 +30,8 @@ constexpr std::size_t kWindow = 17;
 bool takes_any_threads(const KernelStep& step) {
   const BlockSchedule& blocks = *step.schedule.blocks;
   if (step.kernel.last_block) return false;
-  if (blocks.axis == Axis::tile) return false;
-  return blocks.axis == Axis::outer ? blocks.team == 1 : blocks.team <= kWarp;
+  if (blocks.is<BlockSchedule::Tile>()) return false;
+  return blocks.is<BlockSchedule::Columns>() ? blocks.team() == 1 : blocks.team() <= kWarp;
 }
 
 // Symbols that the kernel's loops bind.
@@ -83,7 +82,7 @@ class Placer {
     const auto* loops = std::get_if<LoopKernel>(&kernel->kernel.body);
     if (loops == nullptr || !kernel->schedule.blocks || loops->sequential != 0) return false;
     const BlockSchedule& blocks = *kernel->schedule.blocks;
-    if (blocks.chunk != 0 || blocks.cluster > 1) return false;
+    if (blocks.has_chunks() || blocks.cluster() > 1) return false;
     if (!takes_any_threads(*kernel) && blocks.threads > kMostThreads) return false;
     const auto may_alias = [](const Param& p) { return p.may_alias; };
     if (std::ranges::any_of(kernel->kernel.params, may_alias)) return false;

@@ -38,7 +38,7 @@ void share_tile(BlockSchedule& blocks, const LoopKernel& loops, const Transposed
                                      loads <= rules.large_tile_loads
                                : tiles >= device.parallelism;
     if (!fits || !fill) continue;
-    blocks.side = side;
+    blocks.mapping = BlockSchedule::Tile{.side = side};
     blocks.threads = static_cast<std::int32_t>(threads);
     return;
   }

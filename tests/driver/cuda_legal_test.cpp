@@ -45,13 +45,14 @@ TEST_F(LegalBlocks, AreChosenNearThoseWanted) {
   %0: f32[64,65536] = cumsum(%x, 1)
   return %0
 })");
-  step.schedule.blocks->chunk = 0;
-  step.schedule.blocks->cluster = 2;  // a scan by a cluster is declined
+  auto& scan = std::get<schedule::RowBlocks>(step.schedule.blocks->mapping);
+  scan.chunk = 0;
+  scan.cluster = 2;  // a scan by a cluster is declined
   const codegen::cuda::CudaCompiler generator(target_->device());
   EXPECT_THROW((void)generator.source({&step.kernel, step.schedule, "k"}), Unsupported);
   const auto legal =
       schedule::legal_blocks(step.kernel, *step.schedule.blocks, row_, *program_.program.context);
-  EXPECT_EQ(legal.cluster, 1);
+  EXPECT_EQ(legal.rows().cluster, 1);
   EXPECT_EQ(legal.lanes, step.schedule.blocks->lanes);
   EXPECT_EQ(schedule::objection(step.kernel, legal, *program_.program.context), "");
 }
@@ -103,14 +104,15 @@ TEST_F(LegalBlocks, HaveCode) {
   %0: f32[128,131072] = _softmax(%x, 1, false)
   return %0
 })");
-  ASSERT_GT(step.schedule.blocks->cluster, 1);
+  ASSERT_GT(step.schedule.blocks->cluster(), 1);
   sym::Context& context = *program_.program.context;
   const codegen::cuda::CudaCompiler generator(target_->device());
   for (const std::int32_t team : {1, 3, 32, 48, 512}) {
     for (const std::int32_t cluster : {1, 2}) {
       schedule::Schedule schedule = step.schedule;
-      schedule.blocks->team = team;
-      schedule.blocks->cluster = cluster;
+      auto& rows = std::get<schedule::RowBlocks>(schedule.blocks->mapping);
+      rows.team = team;
+      rows.cluster = cluster;
       const std::string why = schedule::objection(step.kernel, *schedule.blocks, context);
       EXPECT_EQ(why.empty(), team == 512 || (cluster == 1 && (team == 1 || team == 32))) << team;
       if (!why.empty()) {

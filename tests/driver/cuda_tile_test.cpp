@@ -68,26 +68,33 @@ BlockSchedule chosen(const std::string& text) {
   return *only_kernel(program).schedule.blocks;
 }
 
+std::int32_t side(const std::string& text) { return chosen(text).tile().side; }
+
 TEST(Tiles, AreSharedWhereTheyFillTheDevice) {
-  EXPECT_NE(chosen(same(8192, 8192, "bf16")).side, 0);
-  EXPECT_NE(chosen(same(4096, 8192, "f32")).side, 0);
-  EXPECT_NE(chosen(same(5000, 8008, "bf16")).side, 0) << "over the end by little";
-  EXPECT_NE(chosen(two(8192, 8192)).side, 0);
-  EXPECT_NE(chosen(same(8192, 8192, "u8")).side, 0);
-  EXPECT_NE(chosen(same(4096, 4096, "i64")).side, 0);
-  EXPECT_EQ(chosen(sum(8192, 8192, "u8", "f32", "f32")).side, 0) << "no tile fits both";
-  const BlockSchedule few = chosen(same(512, 1024, "bf16"));
-  EXPECT_EQ(few.axis, BlockSchedule::Axis::tile);
-  EXPECT_EQ(few.side, 0);
-  EXPECT_EQ(chosen(same(8, 1 << 22, "bf16")).side, 0) << "most of a tile lies over the end";
-  EXPECT_EQ(chosen(same(8191, 8192, "bf16")).axis, BlockSchedule::Axis::outer);
+  EXPECT_NE(side(same(8192, 8192, "bf16")), 0);
+  EXPECT_NE(side(same(4096, 8192, "f32")), 0);
+  EXPECT_NE(side(same(5000, 8008, "bf16")), 0) << "over the end by little";
+  EXPECT_NE(side(two(8192, 8192)), 0);
+  EXPECT_NE(side(same(8192, 8192, "u8")), 0);
+  EXPECT_NE(side(same(4096, 4096, "i64")), 0);
+  EXPECT_EQ(side(sum(8192, 8192, "u8", "f32", "f32")), 0) << "no tile fits both";
+  EXPECT_EQ(side(same(512, 1024, "bf16")), 0);
+  EXPECT_EQ(side(same(8, 1 << 22, "bf16")), 0) << "most of a tile lies over the end";
+  EXPECT_TRUE(chosen(same(8191, 8192, "bf16")).is<BlockSchedule::Columns>());
 }
 
 TEST(Tiles, AreReadAsWritten) {
   BlockSchedule b = chosen(same(8192, 8192, "bf16"));
   EXPECT_EQ(schedule::parse_blocks(to_string(b)), b);
-  b.side = 0;
+  b.mapping = BlockSchedule::Tile{};
   EXPECT_EQ(schedule::parse_blocks(to_string(b)), b);
+}
+
+TEST(Tiles, HaveNoFieldsOfRows) {
+  EXPECT_EQ(schedule::parse_blocks("columns team 8").columns().team, 8);
+  EXPECT_THROW((void)schedule::parse_blocks("tile team 2"), UserError);
+  EXPECT_THROW((void)schedule::parse_blocks("columns keep"), UserError);
+  EXPECT_THROW((void)schedule::parse_blocks("rows side 64"), UserError);
 }
 
 class TileTexts : public ::testing::TestWithParam<const char*> {};
@@ -119,7 +126,7 @@ TEST_P(TileTexts, OfAllCandidatesCompile) {
         EXPECT_FALSE(way == *step.schedule.blocks) << "the model's choice";
         continue;
       }
-      if (way.side != 0) ++shared;
+      if (way.tile().side != 0) ++shared;
       units.push_back(std::move(unit));
     }
   }

@@ -32,9 +32,8 @@ constexpr const char* kOtherRows = R"(graph @g(
 
 BlockSchedule columns(std::int32_t threads, std::int32_t team, std::int32_t lanes) {
   BlockSchedule b;
-  b.axis = BlockSchedule::Axis::outer;
+  b.mapping = BlockSchedule::Columns{.team = team};
   b.threads = threads;
-  b.team = team;
   b.lanes = lanes;
   return b;
 }

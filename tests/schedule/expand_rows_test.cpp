@@ -19,12 +19,9 @@ namespace {
 BlockSchedule rows(std::int32_t threads, std::int32_t team, std::int32_t lanes, bool keep,
                    std::int32_t unroll = 1) {
   BlockSchedule b;
-  b.axis = BlockSchedule::Axis::inner;
+  b.mapping = BlockSchedule::Rows{.team = team, .keep = keep, .unroll = unroll};
   b.threads = threads;
-  b.team = team;
   b.lanes = lanes;
-  b.keep = keep;
-  b.unroll = unroll;
   return b;
 }
 
@@ -42,7 +39,7 @@ void check(KernelBuilder& builder, const BlockSchedule& blocks, const std::vecto
   kernel::verify(made);
   const std::string text = kernel::to_string(made);
   EXPECT_EQ(kernel::to_string(kernel::parse_kernel(text, "text").kernel), text);
-  if (!passes_memory && blocks.cluster == 1) {
+  if (!passes_memory && blocks.rows().cluster == 1) {
     expect_run(made, arrays, expected, sizes, kernel::Writes::by_role, tolerance, "expanded");
   }
   kernel::run_passes(made, builder.context, kernel::gpu_passes(), {.verify_each = true});
@@ -90,7 +87,7 @@ Array interesting(DType dtype, std::int64_t n, unsigned seed, ReduceOp op) {
 }
 
 void check_reduction(ReduceOp op, DType dtype, const BlockSchedule& blocks, Extents e) {
-  if (blocks.keep && e.is_symbolic) return;
+  if (blocks.rows().keep && e.is_symbolic) return;
   SCOPED_TRACE(fmt::format("{} of {} x {}", loop::name_of(op), e.rows, e.elements));
   KernelBuilder b;
   const DType row = op == ReduceOp::argmin || op == ReduceOp::argmax ? DType::i64
@@ -138,9 +135,9 @@ std::vector<BlockSchedule> with_clusters() {
   std::vector<BlockSchedule> all = schedules();
   for (const bool keep : {false, true}) {
     all.push_back(rows(64, 64, 4, keep, keep ? 1 : 2));
-    all.back().cluster = 2;
+    std::get<BlockSchedule::Rows>(all.back().mapping).cluster = 2;
     all.push_back(rows(256, 256, 2, keep));
-    all.back().cluster = 4;
+    std::get<BlockSchedule::Rows>(all.back().mapping).cluster = 4;
   }
   return all;
 }
@@ -148,7 +145,7 @@ std::vector<BlockSchedule> with_clusters() {
 TEST(ExpandRows, Clusters) {
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::argmax, ReduceOp::welford}) {
     for (const BlockSchedule& blocks : with_clusters()) {
-      if (blocks.cluster == 1) continue;
+      if (blocks.rows().cluster == 1) continue;
       for (const Extents& e : extents()) check_reduction(op, DType::f32, blocks, e);
       if (HasFailure()) return;
     }
@@ -169,7 +166,7 @@ TEST(ExpandRows, OtherTypes) {
 
 TEST(ExpandRows, Scans) {
   for (const BlockSchedule& blocks : schedules()) {
-    if (blocks.keep) continue;
+    if (blocks.rows().keep) continue;
     for (const Extents& e : extents()) {
       for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
         KernelBuilder b;
@@ -221,7 +218,7 @@ void check_chunks(ReduceOp op) {
       stage.reduce = op;
       stage.accumulator = DType::i64;
       BlockSchedule blocks = rows(64, 64, 2, false);
-      blocks.chunk = 2;
+      std::get<BlockSchedule::Rows>(blocks.mapping).chunk = 2;
       const std::vector<Array> arrays{random_array(DType::i64, rows_of * n, 3, -100, 100),
                                       Array(DType::i64, rows_of * n)};
       const auto sizes =
@@ -262,7 +259,7 @@ TEST(ExpandRows, MutatedScansInChunks) {
   b.finish();
   Schedule schedule;
   schedule.blocks = rows(64, 64, 2, false);
-  schedule.blocks->chunk = 2;
+  std::get<BlockSchedule::Rows>(schedule.blocks->mapping).chunk = 2;
   kernel::Kernel made = expand(b.kernel, schedule, b.context);
   kernel::run_passes(made, b.context, kernel::gpu_passes());
   std::vector<Array> arrays{random_array(DType::i64, kRows * kElements, 3, 1, 100),
@@ -445,7 +442,7 @@ TEST(ExpandRows, SequentialRows) {
 TEST(ExpandRows, Softmax) {
   for (const BlockSchedule& blocks : with_clusters()) {
     for (const Extents& e : extents()) {
-      if (blocks.keep && e.is_symbolic) continue;
+      if (blocks.rows().keep && e.is_symbolic) continue;
       KernelBuilder b;
       const std::uint32_t x = b.param(DType::bf16);
       const std::uint32_t y = b.param(DType::bf16, ParamRole::out);

@@ -75,7 +75,7 @@ void compile_batch(Batch& batch, const std::string& architecture) {
 // unrolled iteration (resnet50's: 60 ms for pointwise kernels, 130 to 260 for moments).
 double work_of(const std::string& text, const schedule::BlockSchedule& blocks) {
   constexpr double kHeader = 50000;
-  return kHeader + static_cast<double>(text.size()) * blocks.lanes * blocks.unroll;
+  return kHeader + static_cast<double>(text.size()) * blocks.lanes * blocks.unroll();
 }
 
 // How many programs to make of kernels. NVRTC reads programs one after the other, whatever the
@@ -168,7 +168,7 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units, bool only_tex
     made.kernel.image = static_cast<std::uint32_t>(program_of[u]);
     made.kernel.entry = unit.name;
     made.kernel.block_threads = unit.schedule.blocks->threads;
-    made.kernel.cluster_blocks = unit.schedule.blocks->cluster;
+    made.kernel.cluster_blocks = unit.schedule.blocks->cluster();
     made.kernel.can_fail = source.can_fail;
     made.kernel.shared_bytes = source.shared_bytes;
     made.kernel.waits = target_.can_wait;
