@@ -339,7 +339,7 @@ def test_a_killed_process_is_replaced(cache, turn):
         pytest.skip("it was done before it could be stopped")
     for _ in range(3):
         ranks.start()
-    ranks.wait_for("waited for")
+    ranks.wait_for("waiting for another process")
     assert all(p.poll() is None for p in ranks.running)
     ranks.running[0].kill()
     said = ranks.said()

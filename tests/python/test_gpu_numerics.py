@@ -181,11 +181,11 @@ def test_bits_beside_constant_scalars(name: str, place: str, dtype: torch.dtype)
 
 
 NOT_HELD: dict[str, tuple[int, Callable[..., Any], str]] = {
-    "rows": (1, lambda x: x.sum(-1), "GPU threads that share a sum"),
-    "norms": (1, lambda x: F.layer_norm(x, (16,)), "GPU threads that share a sum"),
-    "softmax": (1, lambda x: x.softmax(-1), "GPU threads that share a sum"),
-    "scans": (1, lambda x: x.cumsum(-1), "GPU threads that share a sum"),
-    "products of scans": (1, lambda x: x.cumprod(0), "GPU threads that share a sum"),
+    "rows": (1, lambda x: x.sum(-1), "the number of GPU threads that share a sum"),
+    "norms": (1, lambda x: F.layer_norm(x, (16,)), "the number of GPU threads that share a sum"),
+    "softmax": (1, lambda x: x.softmax(-1), "the number of GPU threads that share a sum"),
+    "scans": (1, lambda x: x.cumsum(-1), "the number of GPU threads that share a sum"),
+    "products of scans": (1, lambda x: x.cumprod(0), "the number of GPU threads that share a sum"),
     "products": (2, lambda x, y: x @ y.t(), "the library's matrix products have an order"),
 }
 
