@@ -45,6 +45,7 @@ class NullHost final : public runtime::cuda::DeviceHost {
   void call(std::uint32_t, std::span<const runtime::common::EagerOperand> operands,
             std::span<runtime::common::HostTensor> results) override {
     calls.push_back("eager");
+    operand = operands[0].view;
     results[0] = same(operands[0].view);
     results[0].view.data = static_cast<std::byte*>(results[0].view.data) + 4;
     made = results[0].view.data;
@@ -88,6 +89,7 @@ class NullHost final : public runtime::cuda::DeviceHost {
   std::vector<Place> places;   // of results, in order
   const void* made = nullptr;  // by the last op in eager
   const void* last_given = nullptr;
+  abi::TensorView operand;  // the first of the last op in eager; its sizes do not outlive the call
   std::byte* last_allocated = nullptr;  // ops in eager write to it
   std::int64_t allocated = 0;
   int released = 0;
@@ -111,7 +113,8 @@ class NullDeviceTest : public ::testing::Test {
     if (!codegen::cuda::find_nvrtc(why_not)) GTEST_SKIP() << why_not;
   }
 
-  // Compiles for the null device; all tensors are of the GPU, but for arguments named cpu...
+  // Compiles for the null device; all are CUDA tensors but arguments named cpu... and slices of
+  // them.
   void compile(std::string_view text) {
     graph::Graph graph = graph::parse(text, "test.ir", ops::op_table());
     for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
@@ -120,6 +123,11 @@ class NullDeviceTest : public ::testing::Test {
     for (graph::Output& output : graph.outputs) output.view.device = {abi::DeviceKind::cuda, 0};
     for (const graph::Input& input : graph.inputs) {
       if (input.name.starts_with("cpu")) graph.type(input.value).device = {abi::DeviceKind::cpu, 0};
+    }
+    for (const graph::Node& node : graph.nodes) {
+      if (node.op->name != "slice") continue;
+      graph.type(node.results[0]).device =
+          graph.type(std::get<graph::ValueId>(node.args[0])).device;
     }
     compiled_ = compiler_.compile(std::move(graph), {});
     executable_ = compiler_.load(compiled_);

@@ -258,6 +258,21 @@ TEST_F(NullDeviceTest, CopiesOnTheDeviceStandForArgumentsOfTheCpu) {
   EXPECT_THAT(device_->take_copies(), ::testing::IsEmpty());
 }
 
+// An op in eager read it at its address on the host as a CUDA tensor: an illegal access.
+TEST_F(NullDeviceTest, PartsOfCpuTensorsAreCpuTensors) {
+  compile(R"(
+graph @part(%x: f32[16], %cpu_i: i64[40]) -> f32[16], i64[10] {
+  %0: f32[16] = exp(%x)
+  %1: i64[10] = slice(%cpu_i, 0, 8, 18, 1)
+  %2: i64[10] = eager "aten::foo" 0 (%1)
+  return %0, %2
+}
+)");
+  NullHost host;
+  run({{16}, {40}}, host);
+  EXPECT_EQ(host.operand.device.kind, abi::DeviceKind::cpu);
+}
+
 TEST(Samples, LieInTheirTensorsEachInAnotherPart) {
   using runtime::cuda::kSamples;
   using runtime::cuda::sampled_word;

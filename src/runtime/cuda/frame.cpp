@@ -439,10 +439,15 @@ abi::TensorView Frame::view_of(PlanBuffer declared) {
 }
 
 abi::TensorView Frame::part_of(const abi::Operand& operand) {
-  auto* data = static_cast<std::byte*>(on_device(operand.buffer));
+  const BufferDecl& decl = plan_.buffers[operand.buffer];
+  // A CPU tensor stays where it is; of an argument a copy on the device may stand for it.
+  const bool is_here = is_on_host(decl) && decl.kind != Kind::constant &&
+                       !(has_copies_ && decl.kind == Kind::argument);
+  auto* data =
+      static_cast<std::byte*>(is_here ? buffers_[operand.buffer] : on_device(operand.buffer));
   return {.data = data + slots_[operand.offset] * abi::size_of(operand.dtype),
           .dtype = operand.dtype,
-          .device = {abi::DeviceKind::cuda, device_.index()},
+          .device = is_here ? decl.device : abi::Device{abi::DeviceKind::cuda, device_.index()},
           .rank = static_cast<std::int32_t>(operand.sizes.size()),
           .sizes = values(operand.sizes),
           .strides = values(operand.strides)};
