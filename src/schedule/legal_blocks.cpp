@@ -120,6 +120,21 @@ bool columns_scratch(const Kernel& kernel, const LoopKernel& loops, sym::Context
   return std::ranges::find(prepared.scratch_used, true) != prepared.scratch_used.end();
 }
 
+// Atomic additions of a type that no instruction adds, as of bytes; empty: there are none.
+std::string atomic_objection(const Kernel& kernel, const LoopKernel& loops) {
+  for (const Stage& stage : loops.stages) {
+    for (const StageStore& store : stage.stores) {
+      if (store.mode != loop::StoreMode::atomic_add || store.target >= kernel.params.size())
+        continue;
+      const abi::DType dtype = kernel.params[store.target].dtype;
+      const bool is_word = dtype == abi::DType::i32 || dtype == abi::DType::i64;
+      if (is_word || abi::is_float(dtype)) continue;
+      return fmt::format("atomic additions of {} are not supported", abi::name_of(dtype));
+    }
+  }
+  return "";
+}
+
 std::vector<BlockSchedule> fallbacks(const BlockSchedule& wanted, const abi::Target& device) {
   std::vector<BlockSchedule> found;
   const auto add = [&](const BlockSchedule& b) {
@@ -157,6 +172,7 @@ std::string objection(const Kernel& kernel, const BlockSchedule& blocks, sym::Co
   const auto has_threads = [&](const Beside& b) { return b.blocks.threads == blocks.threads; };
   if (!std::ranges::all_of(kernel.beside, has_threads))
     return "blocks of different sizes side by side";
+  if (std::string why = atomic_objection(kernel, loops); !why.empty()) return why;
   if (const auto* columns = std::get_if<Columns>(&blocks.mapping)) {
     if (has_scan(loops) && columns->team > 1) return "a scan by a team";
     return columns_scratch(kernel, loops, context) ? "scratch of columns" : "";

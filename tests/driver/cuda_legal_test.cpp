@@ -1,9 +1,12 @@
 // Schedules that a kernel cannot run under: a fallback is chosen, and what needs more shared
 // memory than a block has without asking asks for it.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "abi/targets.h"
 #include "base/error.h"
+#include "base/unsupported.h"
 #include "codegen/cuda/compiler.h"
 #include "driver/pipeline.h"
 #include "driver/target.h"
@@ -55,6 +58,25 @@ TEST_F(LegalBlocks, AreChosenNearThoseWanted) {
   EXPECT_EQ(legal.rows().cluster, 1);
   EXPECT_EQ(legal.lanes, step.schedule.blocks->lanes);
   EXPECT_EQ(schedule::objection(step.kernel, legal, *program_.program.context), "");
+}
+
+TEST_F(LegalBlocks, AtomicAdditionsOfBytesAreRefusedByName) {
+  const auto why = [&](std::string_view dtype) -> std::string {
+    try {
+      (void)kernel_of(fmt::format(R"(graph @g(%x: {0}[3,3], %i: i64[2], %v: {0}[2,3]) -> {0}[3,3] {{
+  %0: {0}[3,3] = index_put(%x, [%i], %v, true)  # model.py:3
+  return %0
+}})",
+                                  dtype));
+    } catch (const Unsupported& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(why("i32"), "");
+  EXPECT_EQ(why("bf16"), "");
+  EXPECT_THAT(why("i8"), ::testing::HasSubstr("model.py:3"));
+  EXPECT_THAT(why("i8"), ::testing::HasSubstr("atomic additions of i8 are not supported"));
 }
 
 // Batch norm, max pooling and the statistics of the next batch norm are one kernel, whose columns
