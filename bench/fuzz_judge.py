@@ -161,6 +161,8 @@ def _layout(found: Any, wanted: Any) -> str:
         return "" if same else f"{found}, {wanted} in eager"
     if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
         return f"{found.dtype} {list(found.shape)}, {wanted.dtype} {list(wanted.shape)} in eager"
+    if found.device != wanted.device:
+        return f"on {found.device}, on {wanted.device} in eager"
     if found.requires_grad != wanted.requires_grad:
         return f"requires_grad {found.requires_grad}, {wanted.requires_grad} in eager"
     strides = [[s for s, n in zip(t.stride(), t.shape) if n > 1] for t in (found, wanted)]
