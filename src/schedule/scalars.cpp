@@ -209,7 +209,10 @@ class Mover {
         const auto at = yield_of.find(load.buffer);
         if (at == yield_of.end()) return b.append(std::move(load));
         if (values.empty()) values = loop::inline_body(numbers, {}, b, nullptr);
-        return values[at->second];
+        const Val value = values[at->second];
+        // Of a masked load: its condition, and what holds elsewhere.
+        return load.operand_count == 0 ? value
+                                       : b.select(load.operands[0], value, load.operands[1]);
       };
       std::vector<std::pair<Expr, Expr>> renamed;
       body.yields = loop::inline_body(stage.body, {}, builder, on_load, &renamed);
