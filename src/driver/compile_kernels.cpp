@@ -14,6 +14,24 @@
 #include "kernel/passes.h"
 
 namespace inkle::driver {
+namespace {
+
+// `bytes`, of the sizes `formal`, in the sizes that a call of `step` has: of its instances the
+// most.
+sym::Expr scratch_of(sym::Expr bytes, const std::vector<sym::Expr>& formal,
+                     const schedule::KernelStep& step) {
+  const auto of = [&](const std::vector<sym::Expr>& actual) {
+    std::vector<std::pair<sym::Expr, sym::Expr>> map;
+    for (std::size_t s = 0; s < formal.size(); ++s) map.emplace_back(formal[s], actual[s]);
+    return sym::substitute(bytes, map);
+  };
+  if (step.table.empty()) return of(step.kernel.sizes);
+  sym::Expr most = of(step.table.front());
+  for (const std::vector<sym::Expr>& actual : step.table) most = max(most, of(actual));
+  return most;
+}
+
+}  // namespace
 
 abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
                                     const CompileOptions& options, Report& report) {
@@ -62,16 +80,13 @@ abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
     made.compiled = std::move(compiled[u]);
     if (!makes_all_kernels(code.passes)) remember({made.name, made.text}, made.compiled);
   }
-  // Scratch sizes in terms of each step's own symbols.
+  // Each step's own, where the kernel of the first step with the same text has its sizes.
   std::vector<const schedule::KernelStep*> first(unique.size(), nullptr);
   for (std::size_t k = 0; k < steps.size(); ++k) {
     const std::uint32_t n = choices[k].number;
     if (first[n] == nullptr) first[n] = steps[k];
-    std::vector<std::pair<sym::Expr, sym::Expr>> map;
-    for (std::size_t s = 0; s < steps[k]->kernel.sizes.size(); ++s) {
-      map.emplace_back(first[n]->kernel.sizes[s], steps[k]->kernel.sizes[s]);
-    }
-    choices[k].scratch_bytes = sym::substitute(unique[n].compiled.scratch_bytes, map);
+    choices[k].scratch_bytes =
+        scratch_of(unique[n].compiled.scratch_bytes, first[n]->kernel.sizes, *steps[k]);
   }
   if (options.keep_code || options.keep_objects) {
     for (const UniqueKernel& made : unique) {

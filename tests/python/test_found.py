@@ -465,7 +465,7 @@ def test_a_quotient_that_a_pad_cuts_away_is_not_taken() -> None:
 
 
 def test_an_expanded_constant_as_operand_of_a_call_to_eager() -> None:
-    """In a half that eager runs it is no view, and has other strides than stated."""
+    """In a graph that eager runs it is no view, and has other strides than stated."""
     torch._dynamo.reset()
 
     def weighted(x: torch.Tensor) -> torch.Tensor:
@@ -474,3 +474,23 @@ def test_an_expanded_constant_as_operand_of_a_call_to_eager() -> None:
     x = torch.randn(3, 4, requires_grad=True)
     result = torch.compile(weighted, backend="inkle", options={"fail_stage": "run", "strict": False})(x)
     torch.testing.assert_close(result, weighted(x))
+
+
+def test_rows_of_a_symbolic_size_padded_by_a_symbolic_int() -> None:
+    """A kernel's memory for rows is of their size in the call, also where the host computes it."""
+    torch._dynamo.reset()
+    inkle.reset()
+
+    def padded(x: torch.Tensor, k: int) -> torch.Tensor:
+        return torch.nn.functional.pad(x, (k % 3, 1)).transpose(1, 2).sin().logsumexp(1)
+
+    compiled = torch.compile(padded, backend="inkle")
+    for batch, length, k in ((2, 17, 1), (3, 21, 2), (1, 9, 5), (2, 800, 7)):
+        x = torch.randn(batch, 6, length, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        result, expected = compiled(x, k), padded(y, k)
+        torch.testing.assert_close(result, expected)
+        result.sum().backward()
+        expected.sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+    assert all(report.compiled and not report.fault for report in inkle.reports())
