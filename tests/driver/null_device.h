@@ -113,8 +113,8 @@ class NullDeviceTest : public ::testing::Test {
     if (!codegen::cuda::find_nvrtc(why_not)) GTEST_SKIP() << why_not;
   }
 
-  // Compiles for the null device; all are CUDA tensors but arguments named cpu... and slices of
-  // them.
+  // Compiles for the null device; all are CUDA tensors but arguments named cpu..., literals, and
+  // slices of them.
   void compile(std::string_view text) {
     graph::Graph graph = graph::parse(text, "test.ir", ops::op_table());
     for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
@@ -123,6 +123,9 @@ class NullDeviceTest : public ::testing::Test {
     for (graph::Output& output : graph.outputs) output.view.device = {abi::DeviceKind::cuda, 0};
     for (const graph::Input& input : graph.inputs) {
       if (input.name.starts_with("cpu")) graph.type(input.value).device = {abi::DeviceKind::cpu, 0};
+    }
+    for (const auto& [literal, data] : graph.constants) {
+      graph.type(literal).device = {abi::DeviceKind::cpu, 0};
     }
     for (const graph::Node& node : graph.nodes) {
       if (node.op->name != "slice") continue;

@@ -273,6 +273,22 @@ graph @part(%x: f32[16], %cpu_i: i64[40]) -> f32[16], i64[10] {
   EXPECT_EQ(host.operand.device.kind, abi::DeviceKind::cpu);
 }
 
+TEST_F(NullDeviceTest, PartsOfConstantsAreOnTheCpu) {
+  compile(R"(
+graph @part(%x: f32[16]) -> f32[16], i64[2] {
+  %c0: i64[3] = literal [3, 4, 5]
+  %0: f32[16] = exp(%x)
+  %1: i64[2] = slice(%c0, 0, 1, 3, 1)
+  %2: i64[2] = eager "aten::foo" 0 (%1)
+  return %0, %2
+}
+)");
+  NullHost host;
+  run({{16}}, host);
+  EXPECT_EQ(host.operand.device.kind, abi::DeviceKind::cpu);
+  EXPECT_EQ(*static_cast<const std::int64_t*>(host.operand.data), 4);
+}
+
 TEST(Samples, LieInTheirTensorsEachInAnotherPart) {
   using runtime::cuda::kSamples;
   using runtime::cuda::sampled_word;

@@ -440,17 +440,26 @@ abi::TensorView Frame::view_of(PlanBuffer declared) {
 
 abi::TensorView Frame::part_of(const abi::Operand& operand) {
   const BufferDecl& decl = plan_.buffers[operand.buffer];
-  // A CPU tensor stays where it is; of an argument a copy on the device may stand for it.
-  const bool is_here = is_on_host(decl) && decl.kind != Kind::constant &&
-                       !(has_copies_ && decl.kind == Kind::argument);
-  auto* data =
-      static_cast<std::byte*>(is_here ? buffers_[operand.buffer] : on_device(operand.buffer));
-  return {.data = data + slots_[operand.offset] * abi::size_of(operand.dtype),
-          .dtype = operand.dtype,
-          .device = is_here ? decl.device : abi::Device{abi::DeviceKind::cuda, device_.index()},
-          .rank = static_cast<std::int32_t>(operand.sizes.size()),
-          .sizes = values(operand.sizes),
-          .strides = values(operand.strides)};
+  // Of an argument on the CPU a copy on the device may stand for it.
+  if (!is_on_host(decl) || (has_copies_ && decl.kind == Kind::argument)) {
+    return device_part(operand);
+  }
+  const abi::TensorView whole = view_of(operand.buffer);
+  return part_at(whole.data, whole.device, operand);
+}
+
+abi::TensorView Frame::device_part(const abi::Operand& operand) {
+  return part_at(on_device(operand.buffer), {abi::DeviceKind::cuda, device_.index()}, operand);
+}
+
+abi::TensorView Frame::part_at(void* whole, abi::Device device, const abi::Operand& operand) {
+  return {
+      .data = static_cast<std::byte*>(whole) + slots_[operand.offset] * abi::size_of(operand.dtype),
+      .dtype = operand.dtype,
+      .device = device,
+      .rank = static_cast<std::int32_t>(operand.sizes.size()),
+      .sizes = values(operand.sizes),
+      .strides = values(operand.strides)};
 }
 
 common::MemoryReport Frame::memory() const {

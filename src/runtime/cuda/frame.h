@@ -126,7 +126,12 @@ class Frame final : public common::Frame {
   // Where a step on the device finds a buffer.
   [[nodiscard]] void* on_device(abi::PlanBuffer root);
   [[nodiscard]] abi::TensorView view_of(abi::PlanBuffer declared) override;
+  // For an op in eager: where the tensor is that it is a part of.
   [[nodiscard]] abi::TensorView part_of(const abi::Operand& operand) override;
+  // For a library: on the device.
+  [[nodiscard]] abi::TensorView device_part(const abi::Operand& operand);
+  [[nodiscard]] abi::TensorView part_at(void* whole, abi::Device device,
+                                        const abi::Operand& operand);
 
   Executable& executable_;
   Device& device_;

@@ -44,7 +44,7 @@ void Frame::run_matmul(std::size_t number) {
   GemmPointers p;
   p.d = advance(on_device(call.c.buffer), plan.d);
   if (plan.is_zero) {
-    const abi::TensorView c = part_of(call.c);
+    const abi::TensorView c = device_part(call.c);
     std::int64_t last = 0;
     for (std::int32_t d = 0; d < c.rank; ++d) last += (c.sizes[d] - 1) * c.strides[d];
     std::int64_t elements = 1;
@@ -135,12 +135,12 @@ void Frame::run_convolution(std::size_t number) {
   const auto& call = std::get<abi::ConvolutionCall>(*executable_.steps_[number].call);
   ConvolutionArguments a;
   a.call = &call;
-  a.x = part_of(call.x);
-  a.w = part_of(call.w);
-  a.y = part_of(call.y);
-  if (call.has_bias) a.bias = part_of(call.bias);
+  a.x = device_part(call.x);
+  a.w = device_part(call.w);
+  a.y = device_part(call.y);
+  if (call.has_bias) a.bias = device_part(call.bias);
   for (const abi::PostOp& p : call.post_ops) {
-    if (p.kind == abi::PostOpKind::add) a.residual = part_of(p.operand);
+    if (p.kind == abi::PostOpKind::add) a.residual = device_part(p.operand);
     if (p.kind == abi::PostOpKind::relu) a.relu = true;
   }
   take_result(call.y.buffer, a.y, host_->convolution(a));
@@ -186,11 +186,11 @@ bool Frame::run_convolution_here(std::size_t number) {
 void Frame::run_attention(std::size_t number) {
   const auto& call = std::get<abi::AttentionCall>(*executable_.steps_[number].call);
   AttentionArguments a;
-  a.q = part_of(call.q);
-  a.k = part_of(call.k);
-  a.v = part_of(call.v);
-  a.out = part_of(call.out);
-  if (call.has_mask) a.mask = part_of(call.mask);
+  a.q = device_part(call.q);
+  a.k = device_part(call.k);
+  a.v = device_part(call.v);
+  a.out = device_part(call.out);
+  if (call.has_mask) a.mask = device_part(call.mask);
   a.scale = call.scale;
   a.is_causal = call.is_causal;
   take_result(call.out.buffer, a.out, host_->attention(a));
