@@ -34,7 +34,7 @@ void Frame::run(const Call& call, double* microseconds) {
   bind_memory(call);
   prepare(call);
   for (std::size_t s = 0; s < plan_.steps.size(); ++s) {
-    if (!plan_.steps[s].prepare) take_turn(s);
+    if (!plan_.steps[s].prepare) execute_step(s);
   }
   finish();
   const auto view = [this](PlanBuffer root) { return view_of(root); };

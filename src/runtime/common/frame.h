@@ -58,8 +58,8 @@ class Frame {
   // Working memory, then what prepare steps make.
   virtual void bind_memory(const Call& call) = 0;
   virtual void prepare(const Call& call) = 0;
-  // Step number `number`, in its turn, which runs it timed, which runs it.
-  virtual void take_turn(std::size_t number) { run_timed(number); }
+  // Runs step number `number`: with what surrounds it in a call, timed, by itself.
+  virtual void execute_step(std::size_t number) { run_timed(number); }
   virtual void run_timed(std::size_t number);
   virtual void run_step(std::size_t number) = 0;
   virtual void finish() = 0;

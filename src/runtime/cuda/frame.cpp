@@ -47,7 +47,7 @@ Frame::~Frame() {
 void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds) {
   host_ = &host;
   clones_.clear();
-  free_pieces_.clear();
+  free_list_.clear();
   for (Upload& u : uploads_) u.is_done = false;
   has_copies_ = call.has_device_copies;
   // Liveness does not cover prepare steps; no backward graph has any.
@@ -63,7 +63,7 @@ void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds
 
 bool Frame::allocates_outputs_first() const { return !donates_arguments_ || plan_.steps.empty(); }
 
-void Frame::take_turn(std::size_t number) {
+void Frame::execute_step(std::size_t number) {
   if (!has_arena_ && number >= arena_first_) bind_arena();
   if (donates_arguments_) allocate_before(number);
   run_timed(number);
@@ -111,8 +111,8 @@ void Frame::read_times() {
   }
 }
 
-void Frame::plan_turns() {
-  turns_.clear();
+void Frame::plan_allocations() {
+  step_allocations_.clear();
   if (!donates_arguments_) return;
   std::vector<std::int64_t> bytes;
   for (const BufferDecl& decl : plan_.buffers) bytes.push_back(slots_[decl.bytes]);
@@ -126,45 +126,45 @@ void Frame::plan_turns() {
       if (decl.kind == Kind::argument && decl.index == o.index) is_kept[b] = true;
     }
   }
-  turns_ = cuda::plan_turns(plan_, facts_.roots, bytes, is_kept);
-  pieces_.assign(plan_.buffers.size(), {});
+  step_allocations_ = cuda::plan_allocations(plan_, facts_.roots, bytes, is_kept);
+  temporaries_.assign(plan_.buffers.size(), {});
 }
 
 void Frame::allocate_before(std::size_t step) {
-  for (const PlanBuffer b : turns_[step].takes) {
+  for (const PlanBuffer b : step_allocations_[step].allocated) {
     const BufferDecl& decl = plan_.buffers[b];
     if (decl.kind == Kind::output) {
       make_output(b);
       continue;
     }
     const std::int64_t size = round_up(slots_[decl.bytes]), stride = 1;
-    const auto free = std::find_if(free_pieces_.rbegin(), free_pieces_.rend(),
-                                   [&](const Piece& p) { return p.bytes == size; });
-    if (free != free_pieces_.rend()) {
-      pieces_[b] = *free;
-      free_pieces_.erase(std::next(free).base());
+    const auto free = std::find_if(free_list_.rbegin(), free_list_.rend(),
+                                   [&](const Allocation& a) { return a.bytes == size; });
+    if (free != free_list_.rend()) {
+      temporaries_[b] = *free;
+      free_list_.erase(std::next(free).base());
     } else {
       const HostTensor made = host_->make_output(abi::DType::u8, {&size, 1}, {&stride, 1});
-      pieces_[b] = {made.handle, made.view.data, size};
+      temporaries_[b] = {made.handle, made.view.data, size};
     }
-    buffers_[b] = pieces_[b].data;
+    buffers_[b] = temporaries_[b].data;
   }
 }
 
 void Frame::release_after(std::size_t step) {
-  for (const PlanBuffer b : turns_[step].drops) {
+  for (const PlanBuffer b : step_allocations_[step].freed) {
     if (plan_.buffers[b].kind == Kind::argument) {
       const std::int32_t number = facts_.tensor_number[plan_.buffers[b].index];
       host_->release_argument(static_cast<std::uint32_t>(number));
     } else {
-      free_pieces_.push_back(pieces_[b]);
+      free_list_.push_back(temporaries_[b]);
     }
     buffers_[b] = nullptr;
   }
 }
 
 void Frame::plan_arena() {
-  plan_turns();
+  plan_allocations();
   donor_ = static_cast<PlanBuffer>(plan_.buffers.size());
   for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
     const BufferDecl& decl = plan_.buffers[b];
@@ -187,7 +187,7 @@ void Frame::plan_arena() {
     if (decl.kind != Kind::arena) continue;
     const std::int64_t bytes = slots_[decl.bytes];
     if (bytes < 0) user_error("plan {}: buffer {} has {} bytes", plan_.name, decl.name, bytes);
-    if (donates_arguments_ && bytes >= kLeastPiece && !is_on_host(decl)) continue;
+    if (donates_arguments_ && bytes >= kLeastAllocation && !is_on_host(decl)) continue;
     // Rounded up, so that all start at multiples of what a library likes best.
     const abi::Lifetime lifetime{round_up(bytes), decl.first_use, decl.last_use};
     const bool is_early = has_donor && lifetime.last < written;

@@ -14,11 +14,11 @@
 #include "runtime/cuda/executable.h"
 #include "runtime/cuda/host.h"
 #include "runtime/cuda/matmul.h"
-#include "runtime/cuda/turns.h"
+#include "runtime/cuda/step_allocations.h"
 
 namespace inkle::runtime::cuda {
 
-// Of each piece of working memory.
+// Of each temporary.
 inline constexpr std::int64_t kMemoryAlignment = 256;
 
 inline std::int64_t round_up_to(std::int64_t alignment, std::int64_t bytes) {
@@ -89,7 +89,7 @@ class Frame final : public common::Frame {
 
   void plan_shapes() override;
   void plan_arena();
-  void plan_turns();
+  void plan_allocations();
   void plan_launch(std::size_t step);
   void plan_table(const abi::Launch& launch, State& state) const;
   void find_uploads();
@@ -102,7 +102,7 @@ class Frame final : public common::Frame {
   void bind_arena();
   void finish() override;
   void prepare(const common::Call& call) override;
-  void take_turn(std::size_t number) override;
+  void execute_step(std::size_t number) override;
   void run_timed(std::size_t number) override;
   void run_step(std::size_t number) override;
   void run_launch(std::size_t number);
@@ -139,20 +139,20 @@ class Frame final : public common::Frame {
   Stream stream_ = nullptr;
   std::vector<State> states_;                                    // by step
   std::vector<std::pair<abi::PlanBuffer, std::int64_t>> arena_;  // buffer, offset
-  // Working memory that is dead before the largest output is written lies in that output.
+  // Temporaries that are dead before the largest output is written lie in that output.
   std::vector<std::pair<abi::PlanBuffer, std::int64_t>> in_output_;  // buffer, offset
   abi::PlanBuffer donor_ = 0;
   std::vector<std::vector<abi::PlanBuffer>> released_;  // by step: externals last used
   bool donates_arguments_ = false;
-  std::vector<Turn> turns_;  // by step; empty unless arguments are donated
-  // Working memory outside of the arena: by buffer, and a free list. A piece of the same size is
+  std::vector<StepAllocations> step_allocations_;  // by step; empty unless arguments are donated
+  // Temporaries outside of the arena: by buffer, and a free list. An allocation of the same size is
   // reused without asking the host, which takes one to three microseconds.
-  struct Piece {
+  struct Allocation {
     common::Handle handle = nullptr;
     void* data = nullptr;
     std::int64_t bytes = 0;
   };
-  std::vector<Piece> pieces_, free_pieces_;
+  std::vector<Allocation> temporaries_, free_list_;
   std::vector<Upload> uploads_;
   std::int64_t arena_bytes_ = 0;
   std::uint32_t arena_first_ = 0;  // the first step that uses it
