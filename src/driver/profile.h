@@ -13,7 +13,7 @@ namespace inkle::driver {
 // Steps that are alike: one kernel, or one library call on operands of equal size.
 struct ProfileRow {
   std::string kind;    // "kernel", "matmul", "convolution", "attention", "eager"
-  std::string name;    // the kernel, or the library's way
+  std::string name;    // the kernel, or the library's algorithm
   std::string label;   // the ops it came from
   std::string source;  // the user's line of the first
   std::uint32_t calls = 0;

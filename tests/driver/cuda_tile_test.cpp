@@ -113,20 +113,20 @@ TEST_P(TileTexts, OfAllCandidatesCompile) {
   std::size_t shared = 0;
   for (const schedule::ScheduledProgram& program : programs) {
     const schedule::KernelStep& step = only_kernel(program);
-    std::vector<BlockSchedule> ways =
+    std::vector<BlockSchedule> candidates =
         candidate_blocks(step.kernel, *step.schedule.blocks, *abi::gpu_target(GetParam()));
-    ways.push_back(*step.schedule.blocks);
-    for (const BlockSchedule& way : ways) {
+    candidates.push_back(*step.schedule.blocks);
+    for (const BlockSchedule& blocks : candidates) {
       schedule::Schedule schedule = step.schedule;
-      schedule.blocks = way;
+      schedule.blocks = blocks;
       CompileUnit unit{&step.kernel, schedule, fmt::format("k{}", units.size())};
       try {
         (void)compiler.source(unit);
       } catch (const Unsupported&) {
-        EXPECT_FALSE(way == *step.schedule.blocks) << "the model's choice";
+        EXPECT_FALSE(blocks == *step.schedule.blocks) << "the model's choice";
         continue;
       }
-      if (way.tile().side != 0) ++shared;
+      if (blocks.tile().side != 0) ++shared;
       units.push_back(std::move(unit));
     }
   }

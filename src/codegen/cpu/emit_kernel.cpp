@@ -28,7 +28,7 @@ sym::Context& context_of(const schedule::Kernel& kernel, const LoopKernel& loops
 }
 
 // What is the same for all kernels of a module.
-struct Way {
+struct KernelEmitter {
   Ir& ir;
   const Values& arguments;
   std::string_view called;
@@ -43,21 +43,22 @@ struct Way {
   }
 };
 
-EmittedKernel emit_loops(const Way& way, const schedule::Kernel& kernel,
+EmittedKernel emit_loops(const KernelEmitter& emitter, const schedule::Kernel& kernel,
                          const schedule::Schedule& schedule, const LoopKernel& loops) {
   sym::Context& context = context_of(kernel, loops);
-  return way.print(schedule::expand(kernel, schedule, context), context);
+  return emitter.print(schedule::expand(kernel, schedule, context), context);
 }
 
 // The kernel that the template writes for this problem.
 template <class Problem, class Config>
-EmittedKernel emit_template(const Way& way, const templates::Template<Problem, Config>& row,
-                            const Problem& problem, const Config& config) {
+EmittedKernel emit_template(const KernelEmitter& emitter,
+                            const templates::Template<Problem, Config>& row, const Problem& problem,
+                            const Config& config) {
   if (const std::string lacks = row.needs(problem, config); !lacks.empty()) {
     unsupported("{}", lacks);
   }
   sym::Context& context = problem.batch.context();
-  return way.print(row.emit(problem, config, context), context, {.counts_loops = true});
+  return emitter.print(row.emit(problem, config, context), context, {.counts_loops = true});
 }
 
 }  // namespace
@@ -68,21 +69,21 @@ EmittedKernel emit_kernel(Ir& ir, const schedule::Kernel& kernel,
                           const kernel::PassOptions& passes) {
   const Values arguments =
       ir.begin_function(name, processor.cpu, processor.features, processor.target.has_fma);
-  const Way way{ir, arguments, called, passes};
+  const KernelEmitter emitter{ir, arguments, called, passes};
   EmittedKernel result;
   if (const auto* loops = std::get_if<LoopKernel>(&kernel.body)) {
-    result = emit_loops(way, kernel, schedule, *loops);
+    result = emit_loops(emitter, kernel, schedule, *loops);
   } else if (const auto* gemm = std::get_if<schedule::GemmKernel>(&kernel.body)) {
     const templates::GemmProblem problem = gemm_problem(kernel, *gemm);
     const templates::GemmTemplate& row = templates::gemm_template_of(problem);
     const auto config = gemm_config(row, problem, schedule, processor.target);
-    result = emit_template(way, row, problem, config);
+    result = emit_template(emitter, row, problem, config);
   } else {
     const auto& attention = std::get<schedule::AttentionKernel>(kernel.body);
     const templates::AttentionProblem problem = attention_problem(kernel, attention);
     const templates::AttentionTemplate& row = templates::attention_template_of(problem);
     const auto config = attention_config(row, problem, schedule, processor.target);
-    result = emit_template(way, row, problem, config);
+    result = emit_template(emitter, row, problem, config);
   }
   ir.end_function();
   return result;

@@ -58,7 +58,7 @@ ConvolutionShape small_shape() {
 
 class Choice final : public Convolutions {
  public:
-  Choice(std::unique_ptr<WayFinder> finder, Device& device)
+  Choice(std::unique_ptr<ConvolutionFinder> finder, Device& device)
       : finder_(std::move(finder)), device_(device) {}
   ~Choice() override {
     settle();
@@ -95,7 +95,7 @@ class Choice final : public Convolutions {
     const std::lock_guard lock(search_mutex_);
     const Scope scope(device_);
     const Apart apart(device_);
-    (void)finder_->ways(0, small_shape(), kCandidates);
+    (void)finder_->find_algorithms(0, small_shape(), kCandidates);
   }
 
   void settle() noexcept override {
@@ -117,14 +117,14 @@ class Choice final : public Convolutions {
     const Found* ready = ready_.find(shape);
     if (ready == nullptr && !may_measure) ready = unmeasured_.find(shape);
     Found all = ready != nullptr ? *ready : ask(shape, may_measure ? kCandidates : 1);
-    if (all.ways.empty()) {
+    if (all.algorithms.empty()) {
       log(LogChannel::runtime, "convolution {}: the library has no algorithm", describe(shape));
     } else if (!may_measure && !all.is_chosen) {
       if (ready == nullptr) unmeasured_.set(shape, all);
-      return all.ways.front();
+      return all.algorithms.front();
     }
     std::shared_ptr<const Convolution> found;
-    if (!all.ways.empty())
+    if (!all.algorithms.empty())
       found = decide(shape, std::move(all), pointers, workspace, stream, may_measure);
     known_.set(shape, found);
     ready_.erase(shape);
@@ -134,53 +134,60 @@ class Choice final : public Convolutions {
 
  private:
   struct Found {
-    Ways ways;
+    ConvolutionAlgorithms algorithms;
     bool is_chosen = false;  // by an earlier process; there is one alone
   };
 
   // The one that was measured before, else those that may be.
-  Found find_ways(std::size_t worker, const ConvolutionShape& shape, int most) {
-    if (auto way = remembered(worker, shape); way) return {{std::move(way)}, true};
-    return {finder_->ways(worker, shape, most)};
+  Found find_candidates(std::size_t worker, const ConvolutionShape& shape, int most) {
+    if (auto algorithm = remembered(worker, shape); algorithm)
+      return {{std::move(algorithm)}, true};
+    return {finder_->find_algorithms(worker, shape, most)};
   }
   Found ask(const ConvolutionShape& shape, int most) {
     const std::lock_guard asking(search_mutex_);
-    return find_ways(0, shape, most);
+    return find_candidates(0, shape, most);
   }
 
   [[nodiscard]] ChoiceKey key_of(const ConvolutionShape& shape) const {
     return {finder_->library(), device_of(device_.description()), to_string(shape)};
   }
-  [[nodiscard]] std::shared_ptr<Way> remembered(std::size_t worker, const ConvolutionShape& shape) {
+  [[nodiscard]] std::shared_ptr<ConvolutionAlgorithm> remembered(std::size_t worker,
+                                                                 const ConvolutionShape& shape) {
     const std::shared_ptr<LibraryChoices> choices = device_.library_choices();
     if (!choices) return nullptr;
     const std::optional<std::string> name = choices->find(key_of(shape));
     if (!name) return nullptr;
-    std::shared_ptr<Way> way = finder_->way(worker, shape, *name);
-    if (!way) {
+    std::shared_ptr<ConvolutionAlgorithm> algorithm = finder_->find_algorithm(worker, shape, *name);
+    if (!algorithm) {
       log(LogChannel::runtime, "convolution {}: the library has no {}", describe(shape), *name);
     }
-    return way;
+    return algorithm;
   }
 
   // Chooses the algorithm to run from now on; measures only if no earlier process has.
   std::shared_ptr<const Convolution> decide(const ConvolutionShape& shape, Found all,
                                             const ConvolutionPointers& pointers, void* workspace,
                                             Stream stream, bool may_run) {
-    const auto runs = [&](const Way& way) { return way.try_run(pointers, workspace, stream); };
+    const auto runs = [&](const ConvolutionAlgorithm& algorithm) {
+      return algorithm.try_run(pointers, workspace, stream);
+    };
     if (all.is_chosen) {
-      if (!may_run || runs(*all.ways.front())) return all.ways.front();
+      if (!may_run || runs(*all.algorithms.front())) return all.algorithms.front();
       const std::lock_guard asking(search_mutex_);
-      all.ways = finder_->ways(0, shape, kCandidates);
+      all.algorithms = finder_->find_algorithms(0, shape, kCandidates);
     }
-    std::shared_ptr<Way> best = fastest(shape, all.ways, pointers, workspace, stream);
+    std::shared_ptr<ConvolutionAlgorithm> best =
+        fastest(shape, all.algorithms, pointers, workspace, stream);
     const std::shared_ptr<LibraryChoices> choices = device_.library_choices();
     if (!best || !choices) return best;
     // If several processes measure at once (ranks of a job), the first to finish decides for all.
     const auto first = choices->find(key_of(shape));
-    const auto same = [&](const auto& way) { return first && way->identity() == *first; };
-    const auto at = std::ranges::find_if(all.ways, same);
-    if (at != all.ways.end() && runs(**at)) return *at;
+    const auto same = [&](const auto& algorithm) {
+      return first && algorithm->identity() == *first;
+    };
+    const auto at = std::ranges::find_if(all.algorithms, same);
+    if (at != all.algorithms.end() && runs(**at)) return *at;
     choices->keep(key_of(shape), best->identity());
     return best;
   }
@@ -209,7 +216,7 @@ class Choice final : public Convolutions {
   // Searches claimed shapes and releases their claims, also when it throws.
   void search(const std::vector<ConvolutionShape>& wanted) {
     try {
-      std::vector<Found> found = ways_of(wanted);
+      std::vector<Found> found = search_all(wanted);
       const std::lock_guard lock(mutex_);
       for (std::size_t w = 0; w < wanted.size(); ++w) {
         ready_.set(wanted[w], std::move(found[w]));
@@ -221,10 +228,10 @@ class Choice final : public Convolutions {
     release(wanted);
   }
 
-  std::vector<Found> ways_of(const std::vector<ConvolutionShape>& wanted) {
+  std::vector<Found> search_all(const std::vector<ConvolutionShape>& wanted) {
     const std::lock_guard lock(search_mutex_);
     const auto start = std::chrono::steady_clock::now();
-    const auto workers = std::min(wanted.size(), WayFinder::kWorkers);
+    const auto workers = std::min(wanted.size(), ConvolutionFinder::kWorkers);
     std::vector<Found> found(wanted.size());
     parallel_for(
         0, static_cast<std::int64_t>(workers), 1, [&](std::int64_t first, std::int64_t last) {
@@ -232,7 +239,7 @@ class Choice final : public Convolutions {
           const Apart apart(device_);
           for (auto c = static_cast<std::size_t>(first); c < static_cast<std::size_t>(last); ++c) {
             for (std::size_t w = c; w < wanted.size(); w += workers) {
-              found[w] = find_ways(c, wanted[w], kCandidates);
+              found[w] = find_candidates(c, wanted[w], kCandidates);
             }
           }
         });
@@ -243,28 +250,29 @@ class Choice final : public Convolutions {
     return found;
   }
 
-  std::shared_ptr<Way> fastest(const ConvolutionShape& shape, const Ways& all,
-                               const ConvolutionPointers& pointers, void* workspace,
-                               Stream stream) {
+  std::shared_ptr<ConvolutionAlgorithm> fastest(const ConvolutionShape& shape,
+                                                const ConvolutionAlgorithms& all,
+                                                const ConvolutionPointers& pointers,
+                                                void* workspace, Stream stream) {
     const OwnedEvent start(device_);
     const OwnedEvent end(device_);
-    const auto time_of = [&](const Way& way, int runs) {
+    const auto time_of = [&](const ConvolutionAlgorithm& algorithm, int runs) {
       device_.record(start.get(), stream);
-      for (int r = 0; r < runs; ++r) way.run(pointers, workspace, stream);
+      for (int r = 0; r < runs; ++r) algorithm.run(pointers, workspace, stream);
       device_.record(end.get(), stream);
       return device_.microseconds(start.get(), end.get()) / runs;
     };
-    std::shared_ptr<Way> best;
+    std::shared_ptr<ConvolutionAlgorithm> best;
     std::string times;
-    for (const auto& way : all) {
-      if (!way->try_run(pointers, workspace, stream)) continue;
-      double time = best ? time_of(*way, 1) : 0;
+    for (const auto& algorithm : all) {
+      if (!algorithm->try_run(pointers, workspace, stream)) continue;
+      double time = best ? time_of(*algorithm, 1) : 0;
       if (!best || time < std::max(kShort, kHopeless * best->microseconds())) {
-        time = time_of(*way, kRuns);
+        time = time_of(*algorithm, kRuns);
       }
-      way->set_microseconds(time);
-      times += fmt::format(" {} {:.1f},", way->name(), time);
-      if (!best || time < best->microseconds()) best = way;
+      algorithm->set_microseconds(time);
+      times += fmt::format(" {} {:.1f},", algorithm->name(), time);
+      if (!best || time < best->microseconds()) best = algorithm;
     }
     log(LogChannel::runtime, "convolution {}: {} of{} us", describe(shape),
         best ? best->name() : "none", times);
@@ -274,7 +282,7 @@ class Choice final : public Convolutions {
   // A child has no thread of its parent's.
   [[nodiscard]] bool is_forked() const { return ::getpid() != process_; }
 
-  std::unique_ptr<WayFinder> finder_;
+  std::unique_ptr<ConvolutionFinder> finder_;
   Device& device_;
   const ::pid_t process_ = ::getpid();
   std::mutex search_mutex_;  // of the finder; taken after the other
@@ -291,7 +299,8 @@ class Choice final : public Convolutions {
 
 }  // namespace
 
-std::unique_ptr<Convolutions> choose_among(std::unique_ptr<WayFinder> finder, Device& device) {
+std::unique_ptr<Convolutions> choose_among(std::unique_ptr<ConvolutionFinder> finder,
+                                           Device& device) {
   return std::make_unique<Choice>(std::move(finder), device);
 }
 

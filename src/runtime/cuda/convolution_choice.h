@@ -15,7 +15,7 @@
 namespace inkle::runtime::cuda {
 
 // A candidate algorithm for a convolution.
-class Way : public Convolution {
+class ConvolutionAlgorithm : public Convolution {
  public:
   // As run(), but false if the library fails, which some algorithms do only when they run.
   [[nodiscard]] virtual bool try_run(const ConvolutionPointers& pointers, void* workspace,
@@ -30,28 +30,30 @@ class Way : public Convolution {
   std::atomic<double> microseconds_ = 0;  // measured while others may have it, unmeasured
 };
 
-using Ways = std::vector<std::shared_ptr<Way>>;
+using ConvolutionAlgorithms = std::vector<std::shared_ptr<ConvolutionAlgorithm>>;
 
 // Queries the library. Its algorithms must not outlive it.
-class WayFinder {
+class ConvolutionFinder {
  public:
   // Threads that query at once.
   static constexpr std::size_t kWorkers = 8;
 
-  virtual ~WayFinder() = default;
+  virtual ~ConvolutionFinder() = default;
   // Its name and version.
   [[nodiscard]] virtual std::string library() const = 0;
   // At most `most` algorithms that fit the workspace, in the library's order. Called by several
   // threads at once with different workers below kWorkers, each in a Scope of the device. Throws as
   // the library fails.
-  [[nodiscard]] virtual Ways ways(std::size_t worker, const ConvolutionShape& shape, int most) = 0;
+  [[nodiscard]] virtual ConvolutionAlgorithms find_algorithms(std::size_t worker,
+                                                              const ConvolutionShape& shape,
+                                                              int most) = 0;
   // Likewise, the one of this identity, without making the others ready; null: there is none.
-  [[nodiscard]] virtual std::shared_ptr<Way> way(std::size_t worker, const ConvolutionShape& shape,
-                                                 std::string_view identity) = 0;
+  [[nodiscard]] virtual std::shared_ptr<ConvolutionAlgorithm> find_algorithm(
+      std::size_t worker, const ConvolutionShape& shape, std::string_view identity) = 0;
 };
 
 // Convolutions on `device`, which outlives them.
-[[nodiscard]] std::unique_ptr<Convolutions> choose_among(std::unique_ptr<WayFinder> finder,
+[[nodiscard]] std::unique_ptr<Convolutions> choose_among(std::unique_ptr<ConvolutionFinder> finder,
                                                          Device& device);
 
 // Every field of a shape, for keys.

@@ -102,7 +102,7 @@ Problem make_problem(const Api& api, const GemmShape& s) {
   return p;
 }
 
-class LtGemm final : public GemmWay {
+class LtGemm final : public GemmAlgorithm {
  public:
   LtGemm(const Api& api, cublaslt::Handle handle, const GemmShape& shape, const Problem& problem,
          const Candidate& candidate)
@@ -185,7 +185,7 @@ class LtFinder final : public GemmFinder {
 
   std::string library() const override { return fmt::format("cuBLASLt {}", api_.version()); }
 
-  GemmWays ways(const GemmShape& s, const GemmPointers& p, int most) override {
+  GemmAlgorithms find_algorithms(const GemmShape& s, const GemmPointers& p, int most) override {
     const Problem problem = make_problem(api_, s);
     Problem query = problem;
     if (s.has_bias) {
@@ -209,14 +209,14 @@ class LtFinder final : public GemmFinder {
     const cublaslt::Status status =
         api_.heuristic(handle_, &query.description, &query.b, &query.a, &query.c, &query.d,
                        &preference, most, found.data(), &count);
-    GemmWays result;
+    GemmAlgorithms result;
     std::vector<std::string> configurations;
     for (const Candidate& c : std::span(found).first(static_cast<std::size_t>(count))) {
       if (c.state != cublaslt::kSuccess) continue;
-      auto way = std::make_shared<LtGemm>(api_, handle_, s, problem, c);
-      way->set_number(std::ranges::count(configurations, way->configuration()));
-      configurations.push_back(way->configuration());
-      result.push_back(std::move(way));
+      auto algorithm = std::make_shared<LtGemm>(api_, handle_, s, problem, c);
+      algorithm->set_number(std::ranges::count(configurations, algorithm->configuration()));
+      configurations.push_back(algorithm->configuration());
+      result.push_back(std::move(algorithm));
     }
     if (result.empty()) {
       unsupported("cuBLASLt has no algorithm for a GEMM of [{}, {}] and [{}, {}] (status {})", s.m,

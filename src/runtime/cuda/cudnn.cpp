@@ -235,7 +235,7 @@ struct Context {
   std::mutex mutex;
 };
 
-class CudnnConvolution final : public Way {
+class CudnnConvolution final : public ConvolutionAlgorithm {
  public:
   CudnnConvolution(Context& context, const ConvolutionShape& shape, Descriptor plan,
                    std::string name, std::string identity)
@@ -283,20 +283,22 @@ class CudnnConvolution final : public Way {
 };
 
 // Queries the library for algorithms. Each handle is used by one thread at a time.
-class CudnnFinder final : public WayFinder {
+class CudnnFinder final : public ConvolutionFinder {
  public:
   explicit CudnnFinder(const Api& api) : api_(api) { (void)context(0); }
 
   std::string library() const override { return fmt::format("cuDNN {}", api_.version()); }
 
-  Ways ways(std::size_t worker, const ConvolutionShape& shape, int most) override {
+  ConvolutionAlgorithms find_algorithms(std::size_t worker, const ConvolutionShape& shape,
+                                        int most) override {
     Context& used = context(worker);
     const std::lock_guard lock(used.mutex);
-    return ways(used, shape, most);
+    return find_algorithms(used, shape, most);
   }
 
-  std::shared_ptr<Way> way(std::size_t worker, const ConvolutionShape& shape,
-                           std::string_view identity) override {
+  std::shared_ptr<ConvolutionAlgorithm> find_algorithm(std::size_t worker,
+                                                       const ConvolutionShape& shape,
+                                                       std::string_view identity) override {
     Context& used = context(worker);
     const std::lock_guard lock(used.mutex);
     const Descriptor graph = GraphBuilder(api_, shape).run(used.handle);
@@ -304,7 +306,7 @@ class CudnnFinder final : public WayFinder {
     for (const int mode : {cudnn::kModeA, cudnn::kModeFallback}) {
       for (const Descriptor& config : configurations(api_, graph, mode)) {
         const Engine engine = identities.numbered(describe_engine(api_, config));
-        if (engine.identity == identity) return make_way(used, shape, config, engine);
+        if (engine.identity == identity) return make_algorithm(used, shape, config, engine);
       }
     }
     return nullptr;
@@ -343,9 +345,10 @@ class CudnnFinder final : public WayFinder {
   }
 
   // Algorithms that fit the workspace, in the library's order.
-  static Ways ways(Context& context, const ConvolutionShape& shape, int most) {
+  static ConvolutionAlgorithms find_algorithms(Context& context, const ConvolutionShape& shape,
+                                               int most) {
     const Descriptor graph = GraphBuilder(context.api, shape).run(context.handle);
-    Ways result;
+    ConvolutionAlgorithms result;
     Identities identities;
     int compiled = 0;
     for (const int mode : {cudnn::kModeA, cudnn::kModeFallback}) {
@@ -361,18 +364,20 @@ class CudnnFinder final : public WayFinder {
 
   static void add_candidate(Context& context, const ConvolutionShape& shape,
                             const Descriptor& config, const Engine& engine, int& compiled,
-                            Ways& result) {
+                            ConvolutionAlgorithms& result) {
     const int most = shape.result == ConvolutionShape::Result::y ? kCompiled : kCompiledGradients;
     if (engine.compiles && compiled >= most) return;
-    auto way = make_way(context, shape, config, engine);
-    if (!way) return;
+    auto algorithm = make_algorithm(context, shape, config, engine);
+    if (!algorithm) return;
     if (engine.compiles) ++compiled;
-    result.push_back(std::move(way));
+    result.push_back(std::move(algorithm));
   }
 
   // Null if the library refuses, or wants more memory than there is.
-  static std::shared_ptr<Way> make_way(Context& context, const ConvolutionShape& shape,
-                                       const Descriptor& config, const Engine& engine) {
+  static std::shared_ptr<ConvolutionAlgorithm> make_algorithm(Context& context,
+                                                              const ConvolutionShape& shape,
+                                                              const Descriptor& config,
+                                                              const Engine& engine) {
     Descriptor plan(context.api, cudnn::kPlan);
     plan.set(cudnn::kPlanHandle, cudnn::kTypeHandle, context.handle);
     plan.refer(cudnn::kPlanConfig, config);

@@ -31,15 +31,15 @@ class GemmChoice final : public Gemms {
                                    void* workspace, Stream stream) override {
     const std::lock_guard lock(mutex_);
     if (const auto* known = known_.find(shape); known != nullptr) return *known;
-    const GemmWays all = finder_->ways(shape, pointers, kCandidates);
+    const GemmAlgorithms all = finder_->find_algorithms(shape, pointers, kCandidates);
     INKLE_CHECK(!all.empty(), "a GEMM without candidate algorithms");
     // With the residual in place of the result, a second run would add it twice.
     const bool is_in_place = shape.has_residual && pointers.c == pointers.d;
     const bool may_measure = !is_in_place && !device_.is_capturing(stream);
-    const auto runs = [&](const GemmWay& way) {
-      return !may_measure || way.try_run(pointers, workspace, stream);
+    const auto runs = [&](const GemmAlgorithm& algorithm) {
+      return !may_measure || algorithm.try_run(pointers, workspace, stream);
     };
-    std::shared_ptr<GemmWay> found = remembered(shape, all);
+    std::shared_ptr<GemmAlgorithm> found = remembered(shape, all);
     if (found && !runs(*found)) found = nullptr;
     if (!found) {
       if (!may_measure) return all.front();
@@ -61,32 +61,32 @@ class GemmChoice final : public Gemms {
   }
 
   // The one that was measured before, if it is one of these.
-  [[nodiscard]] std::shared_ptr<GemmWay> remembered(const GemmShape& shape,
-                                                    const GemmWays& all) const {
+  [[nodiscard]] std::shared_ptr<GemmAlgorithm> remembered(const GemmShape& shape,
+                                                          const GemmAlgorithms& all) const {
     const std::shared_ptr<LibraryChoices> choices = device_.library_choices();
     if (!choices) return nullptr;
     const std::optional<std::string> name = choices->find(key_of(shape));
     if (!name) return nullptr;
-    const auto at =
-        std::ranges::find_if(all, [&](const auto& way) { return way->identity() == *name; });
+    const auto at = std::ranges::find_if(
+        all, [&](const auto& algorithm) { return algorithm->identity() == *name; });
     if (at != all.end()) return *at;
     log(LogChannel::runtime, "GEMM [{}, {}] k {} batch {}: the library has no {}", shape.m, shape.n,
         shape.k, shape.batch, *name);
     return nullptr;
   }
 
-  void keep(const GemmShape& shape, const GemmWay& way) const {
+  void keep(const GemmShape& shape, const GemmAlgorithm& algorithm) const {
     if (const auto choices = device_.library_choices(); choices) {
-      choices->keep(key_of(shape), way.identity());
+      choices->keep(key_of(shape), algorithm.identity());
     }
   }
 
-  std::shared_ptr<GemmWay> fastest(const GemmShape& s, const GemmWays& all,
-                                   const GemmPointers& pointers, void* workspace,
-                                   Stream stream) const {
+  std::shared_ptr<GemmAlgorithm> fastest(const GemmShape& s, const GemmAlgorithms& all,
+                                         const GemmPointers& pointers, void* workspace,
+                                         Stream stream) const {
     const OwnedEvent start(device_);
     const OwnedEvent end(device_);
-    std::shared_ptr<GemmWay> best;
+    std::shared_ptr<GemmAlgorithm> best;
     double least = 0;
     double first = 0;
     for (const auto& candidate : all) {

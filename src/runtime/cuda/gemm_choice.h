@@ -11,7 +11,7 @@
 namespace inkle::runtime::cuda {
 
 // A candidate algorithm for a GEMM.
-class GemmWay : public Gemm {
+class GemmAlgorithm : public Gemm {
  public:
   // As run(), but false if the library fails, which some algorithms do only when they run.
   [[nodiscard]] virtual bool try_run(const GemmPointers& pointers, void* workspace,
@@ -21,7 +21,7 @@ class GemmWay : public Gemm {
   [[nodiscard]] virtual std::string identity() const = 0;
 };
 
-using GemmWays = std::vector<std::shared_ptr<GemmWay>>;
+using GemmAlgorithms = std::vector<std::shared_ptr<GemmAlgorithm>>;
 
 // Queries the library. Its algorithms must not outlive it.
 class GemmFinder {
@@ -30,8 +30,8 @@ class GemmFinder {
   // Its name and version.
   [[nodiscard]] virtual std::string library() const = 0;
   // At most `most` algorithms, in the library's order. Throws Unsupported if there is none.
-  [[nodiscard]] virtual GemmWays ways(const GemmShape& shape, const GemmPointers& pointers,
-                                      int most) = 0;
+  [[nodiscard]] virtual GemmAlgorithms find_algorithms(const GemmShape& shape,
+                                                       const GemmPointers& pointers, int most) = 0;
 };
 
 // GEMMs on `device`, which outlives them.

@@ -43,7 +43,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// Times of one shape's ways, in microseconds; negative: refused when run.
+// Times of one shape's algorithms, in microseconds; negative: refused when run.
 using Times = std::vector<int>;
 
 struct Library {
@@ -56,7 +56,7 @@ struct Library {
   std::map<std::string, int> runs;      // by name
   std::map<std::int64_t, Times> known;  // by batch
   std::vector<std::size_t> workers;     // that asked
-  std::vector<std::string> restored;    // ways that were asked for by identity
+  std::vector<std::string> restored;    // algorithms that were asked for by identity
   std::function<void(int)> spend;       // microseconds on the device's clock
 
   void open() {
@@ -70,9 +70,9 @@ struct Library {
   }
 };
 
-class TestWay final : public Way {
+class TestAlgorithm final : public ConvolutionAlgorithm {
  public:
-  TestWay(Library& library, std::string name, int time)
+  TestAlgorithm(Library& library, std::string name, int time)
       : library_(library), name_(std::move(name)), time_(time) {}
   void run(const ConvolutionPointers& p, void* workspace, Stream stream) const override {
     if (!try_run(p, workspace, stream)) throw InternalError("refused");
@@ -95,34 +95,36 @@ class TestWay final : public Way {
   int time_;
 };
 
-class TestFinder final : public WayFinder {
+class TestFinder final : public ConvolutionFinder {
  public:
   explicit TestFinder(Library& library) : library_(library) {}
   std::string library() const override { return "library 1"; }
-  std::shared_ptr<Way> way(std::size_t /*worker*/, const ConvolutionShape& shape,
-                           std::string_view identity) override {
+  std::shared_ptr<ConvolutionAlgorithm> find_algorithm(std::size_t /*worker*/,
+                                                       const ConvolutionShape& shape,
+                                                       std::string_view identity) override {
     const std::lock_guard lock(library_.mutex);
     library_.restored.emplace_back(identity);
     const Times& times = library_.known[shape.x[0]];
     for (std::size_t t = 0; t < times.size(); ++t) {
       auto made =
-          std::make_shared<TestWay>(library_, fmt::format("{}.{}", shape.x[0], t), times[t]);
+          std::make_shared<TestAlgorithm>(library_, fmt::format("{}.{}", shape.x[0], t), times[t]);
       if (made->identity() == identity) return made;
     }
     return nullptr;
   }
-  Ways ways(std::size_t worker, const ConvolutionShape& shape, int most) override {
+  ConvolutionAlgorithms find_algorithms(std::size_t worker, const ConvolutionShape& shape,
+                                        int most) override {
     std::unique_lock lock(library_.mutex);
     library_.asked.push_back(shape.x[0]);
     library_.workers.push_back(worker);
     library_.changed.notify_all();
     library_.changed.wait(lock, [&] { return !library_.is_shut; });
     if (library_.fails) throw InternalError("the library is out of order");
-    Ways result;
+    ConvolutionAlgorithms result;
     const Times& times = library_.known[shape.x[0]];
     for (std::size_t t = 0; t < times.size() && static_cast<int>(t) < most; ++t) {
       result.push_back(
-          std::make_shared<TestWay>(library_, fmt::format("{}.{}", shape.x[0], t), times[t]));
+          std::make_shared<TestAlgorithm>(library_, fmt::format("{}.{}", shape.x[0], t), times[t]));
     }
     return result;
   }
@@ -217,7 +219,7 @@ TEST_F(ConvolutionChoice, WhatIsForeseenIsAskedForOnce) {
   choice_->prepare(shapes);
   for (std::int64_t b = 1; b <= 20; ++b) EXPECT_EQ(find(b), fmt::format("{}.1", b));
   EXPECT_EQ(library_.asked.size(), 20U);
-  for (const std::size_t worker : library_.workers) EXPECT_LT(worker, WayFinder::kWorkers);
+  for (const std::size_t worker : library_.workers) EXPECT_LT(worker, ConvolutionFinder::kWorkers);
   choice_->foresee(shapes);
   choice_->settle();
   EXPECT_EQ(library_.asked.size(), 20U);

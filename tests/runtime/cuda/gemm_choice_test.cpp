@@ -18,14 +18,14 @@ namespace {
 
 struct Library {
   std::string version = "library 1";
-  std::vector<int> times;           // of its ways, in microseconds; negative: refused when run
+  std::vector<int> times;  // of its algorithms, in microseconds; negative: refused when run
   std::map<std::string, int> runs;  // by name
   std::function<void(int)> spend;   // microseconds on the device's clock
 };
 
-class TestWay final : public GemmWay {
+class TestAlgorithm final : public GemmAlgorithm {
  public:
-  TestWay(Library& library, int number, int time)
+  TestAlgorithm(Library& library, int number, int time)
       : library_(library), number_(number), time_(time) {}
   void run(const GemmPointers& p, void* workspace, Stream stream) const override {
     if (!try_run(p, workspace, stream)) throw InternalError("refused");
@@ -36,7 +36,7 @@ class TestWay final : public GemmWay {
     library_.spend(time_);
     return true;
   }
-  std::string name() const override { return fmt::format("way {}", number_); }
+  std::string name() const override { return fmt::format("algorithm {}", number_); }
   std::string identity() const override { return fmt::format("identity {}", number_); }
 
  private:
@@ -48,11 +48,12 @@ class TestFinder final : public GemmFinder {
  public:
   explicit TestFinder(Library& library) : library_(library) {}
   std::string library() const override { return library_.version; }
-  GemmWays ways(const GemmShape& /*shape*/, const GemmPointers& /*p*/, int most) override {
-    GemmWays all;
+  GemmAlgorithms find_algorithms(const GemmShape& /*shape*/, const GemmPointers& /*p*/,
+                                 int most) override {
+    GemmAlgorithms all;
     for (const int time : library_.times) {
       if (static_cast<int>(all.size()) == most) break;
-      all.push_back(std::make_shared<TestWay>(library_, static_cast<int>(all.size()), time));
+      all.push_back(std::make_shared<TestAlgorithm>(library_, static_cast<int>(all.size()), time));
     }
     return all;
   }
@@ -106,50 +107,50 @@ class GemmChoiceTest : public testing::Test {
 
 TEST_F(GemmChoiceTest, TheFastestIsTakenAndKept) {
   library_.times = {50, -1, 40, 60};
-  EXPECT_EQ(find(), "way 2");
+  EXPECT_EQ(find(), "algorithm 2");
   const auto runs = library_.runs;
-  EXPECT_EQ(find(), "way 2");
+  EXPECT_EQ(find(), "algorithm 2");
   EXPECT_EQ(library_.runs, runs);
   EXPECT_EQ(choices_->times_kept, 1);
 }
 
 TEST_F(GemmChoiceTest, ALaterProcessMeasuresNothing) {
   library_.times = {50, 45, 40, 60};
-  EXPECT_EQ(find(), "way 2");
+  EXPECT_EQ(find(), "algorithm 2");
   library_.times = {30, 45, 40, 60};  // the clock says something else today
   start("card");
-  EXPECT_EQ(find(), "way 2");
-  const std::map<std::string, int> once = {{"way 2", 1}};
+  EXPECT_EQ(find(), "algorithm 2");
+  const std::map<std::string, int> once = {{"algorithm 2", 1}};
   EXPECT_EQ(library_.runs, once);
   EXPECT_EQ(choices_->times_kept, 1);
 }
 
 TEST_F(GemmChoiceTest, AnotherVersionCardOrShapeIsMeasured) {
   library_.times = {50, 40};
-  EXPECT_EQ(find(), "way 1");
+  EXPECT_EQ(find(), "algorithm 1");
   library_.times = {30, 40};
   library_.version = "library 2";
   start("card");
-  EXPECT_EQ(find(), "way 0");
+  EXPECT_EQ(find(), "algorithm 0");
   library_.version = "library 1";
   start("another card");
-  EXPECT_EQ(find(), "way 0");
+  EXPECT_EQ(find(), "algorithm 0");
   start("card");
-  EXPECT_EQ(find({.m = 4, .n = 4, .k = 5}), "way 0");
-  EXPECT_EQ(find(), "way 1");
+  EXPECT_EQ(find({.m = 4, .n = 4, .k = 5}), "algorithm 0");
+  EXPECT_EQ(find(), "algorithm 1");
   EXPECT_EQ(choices_->kept.size(), 4U);
 }
 
 TEST_F(GemmChoiceTest, WhatTheLibraryDoesNotKnowOrRefusesIsMeasured) {
   library_.times = {50, 40};
-  EXPECT_EQ(find(), "way 1");
+  EXPECT_EQ(find(), "algorithm 1");
   for (auto& [key, algorithm] : choices_->kept) algorithm = "identity 17";
   start("card");
-  EXPECT_EQ(find(), "way 1");
+  EXPECT_EQ(find(), "algorithm 1");
   EXPECT_EQ(choices_->kept.begin()->second, "identity 1");
   library_.times = {50, -1};
   start("card");
-  EXPECT_EQ(find(), "way 0");
+  EXPECT_EQ(find(), "algorithm 0");
   EXPECT_EQ(choices_->kept.begin()->second, "identity 0");
 }
 
@@ -158,19 +159,19 @@ TEST_F(GemmChoiceTest, WhatAProgramBringsIsNotMeasuredAgain) {
   const auto measured = std::make_shared<ChoicesInMemory>();
   device_->set_library_choices(measured);
   library_.times = {50, 45, 40, 60};
-  EXPECT_EQ(find(), "way 2");
+  EXPECT_EQ(find(), "algorithm 2");
   const auto given = measured->all();
   ASSERT_EQ(given.size(), 1U);
   EXPECT_EQ(given[0].algorithm, "identity 2");
   library_.times = {30, 45, 40, 60};
   start("card");
   give_choices(*device_, given);
-  EXPECT_EQ(find(), "way 2");
+  EXPECT_EQ(find(), "algorithm 2");
   EXPECT_EQ(choices_->times_kept, 0);  // what comes with a program is not what this machine found
-  const std::map<std::string, int> once = {{"way 2", 1}};
+  const std::map<std::string, int> once = {{"algorithm 2", 1}};
   EXPECT_EQ(library_.runs, once);
   // Beside it, the machine's own are found and kept.
-  EXPECT_EQ(find({.m = 4, .n = 4, .k = 5}), "way 0");
+  EXPECT_EQ(find({.m = 4, .n = 4, .k = 5}), "algorithm 0");
   EXPECT_EQ(choices_->times_kept, 1);
 }
 
@@ -178,13 +179,13 @@ TEST_F(GemmChoiceTest, WhatAProgramBringsInVainIsMeasured) {
   const auto measured = std::make_shared<ChoicesInMemory>();
   device_->set_library_choices(measured);
   library_.times = {50, 40};
-  EXPECT_EQ(find(), "way 1");
+  EXPECT_EQ(find(), "algorithm 1");
   const auto given = measured->all();
   for (const std::string& card : {std::string("card"), std::string("another card")}) {
     library_.times = {50, -1};  // refused, or measured on another card
     start(card);
     give_choices(*device_, given);
-    EXPECT_EQ(find(), "way 0");
+    EXPECT_EQ(find(), "algorithm 0");
   }
   EXPECT_EQ(choices_->times_kept, 2);
   start("card");  // two programs, the later one's first; none is lost
@@ -199,13 +200,13 @@ TEST_F(GemmChoiceTest, WhatAProgramBringsInVainIsMeasured) {
 TEST_F(GemmChoiceTest, WhereNothingMayBeMeasuredTheKeptOneIsTaken) {
   library_.times = {50, 40};
   device_->set_capturing(true);
-  EXPECT_EQ(find(), "way 0");
+  EXPECT_EQ(find(), "algorithm 0");
   EXPECT_EQ(choices_->times_kept, 0);
   device_->set_capturing(false);
-  EXPECT_EQ(find(), "way 1");
+  EXPECT_EQ(find(), "algorithm 1");
   start("card");
   device_->set_capturing(true);
-  EXPECT_EQ(find(), "way 1");
+  EXPECT_EQ(find(), "algorithm 1");
   EXPECT_TRUE(library_.runs.empty());
 }
 
@@ -214,11 +215,11 @@ TEST_F(GemmChoiceTest, InPlaceNothingIsRun) {
   int memory = 0, other = 0;
   const GemmShape adds{.m = 4, .n = 4, .k = 4, .has_residual = true};
   const GemmPointers p{.c = &memory, .d = &memory};
-  EXPECT_EQ(find(adds, p), "way 0");
+  EXPECT_EQ(find(adds, p), "algorithm 0");
   EXPECT_TRUE(library_.runs.empty());
-  EXPECT_EQ(find(adds, {.c = &other, .d = &memory}), "way 1");
+  EXPECT_EQ(find(adds, {.c = &other, .d = &memory}), "algorithm 1");
   start("card");
-  EXPECT_EQ(find(adds, p), "way 1");
+  EXPECT_EQ(find(adds, p), "algorithm 1");
   EXPECT_TRUE(library_.runs.empty());
 }
 
@@ -231,7 +232,7 @@ TEST_F(GemmChoiceTest, TheFirstToEndDecides) {
     choices_->kept[TestChoices::text_of(
         {"library 1", device_of(device_->description()), to_string(shape)})] = "identity 0";
   };
-  EXPECT_EQ(find(), "way 0");
+  EXPECT_EQ(find(), "algorithm 0");
   EXPECT_EQ(choices_->times_kept, 0);
 }
 
