@@ -14,7 +14,7 @@ import operator
 import torch
 import torch.nn.functional as F
 
-from inkle import attend, attention_ways
+from inkle import attend, attention_backends
 
 
 @torch.library.custom_op("inkle::attention", mutates_args=())
@@ -65,10 +65,10 @@ def differentiable(
         return torch.ops.aten._scaled_dot_product_attention_math(
             *tensors[:3], mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )[0]
-    way = attention_ways.for_training(
+    backend = attention_backends.for_training(
         tensors[:3], mask, dropout_p, is_causal, scale, enable_gqa
     )
-    with attention_ways.preferring(way):
+    with attention_backends.preferring(backend):
         return F.scaled_dot_product_attention(
             *tensors[:3], mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
@@ -280,7 +280,7 @@ def _operand_of(node: torch.fx.Node, index: int, name: str) -> object:
 
 
 # Of the kernel's results and of its backward's arguments those that state how it drew random
-# numbers: they lie on the CPU, whatever FX states (attention_ways.efficient_in_eager).
+# numbers: they lie on the CPU, whatever FX states (attention_backends.efficient_in_eager).
 _STATES = (2, 3)
 _STATE_ARGUMENTS = (7, 8)
 

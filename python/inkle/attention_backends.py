@@ -1,12 +1,12 @@
-"""Which of torch's kernels runs attention on a GPU: flash, efficient or cuDNN's, whichever was measured to
-be the fastest; once for each kind of call and process.
+"""Which of torch's attention backends (``SDPBackend``) runs a call on a GPU: flash, efficient or cuDNN,
+whichever was measured to be the fastest; once for each kind of call and process.
 
 In inference the choice is made in the first call, with its tensors and on its stream
 (``device_ops.attention``); under autograd while the graph is traced, for forward and backward
-together, as what one kernel saves (rows' logarithms, the state of the random numbers) only its own
-backward reads (``attention.differentiable``). A kernel is chosen by putting it first in torch's
+together, as what one backend saves (rows' logarithms, the state of the random numbers) only its own
+backward reads (``attention.differentiable``). A backend is chosen by putting it first in torch's
 order of preference for the time of one call: where it cannot take the call torch takes the next, and
-kernels that the user has switched off stay off.
+backends that the user has switched off stay off.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger("inkle")
 
 # By the number that torch gives them.
 _NAMES = {1: "flash", 2: "efficient", 3: "cuDNN"}
-# Another kernel than torch's choice must be faster by so much: times vary by 1 to 2 per cent.
+# Another backend than torch's choice must be faster by so much: times vary by 1 to 2 per cent.
 _LEAST_GAIN = 0.03
 _RUNS = 5
 # The GPU waits so long before the runs that are timed, while the host queues them: 2 ms, as the host
@@ -32,7 +32,7 @@ _RUNS = 5
 _HOST_CYCLES = 4_000_000
 # Calls of fewer operations take about as long as a launch, whatever runs them.
 _LEAST_OPERATIONS = 1 << 30
-# What torch runs where no kernel supports a call (math): a dozen launches over all scores.
+# What torch runs where no backend supports a call (math): a dozen launches over all scores.
 _MATH = 0
 # Shapes of one kind that are measured; a sequence that grows with each call passes through
 # thousands.
@@ -55,7 +55,7 @@ class Call(NamedTuple):
     is_causal: bool
     scale: float | None
     has_gradient: bool
-    # What the result must have; a kernel whose result has others pays for a copy.
+    # What the result must have; a backend whose result has others pays for a copy.
     result: tuple[int, ...] | None
 
     def operations(self) -> float:
@@ -94,7 +94,7 @@ def geometry(tensor: torch.Tensor) -> Geometry:
 
 @functools.cache
 def _settle_order() -> None:
-    """Torch replaces the order once, when it first chooses a kernel in a process: by cuDNN's first on the
+    """Torch replaces the order once, when it first chooses a backend in a process: by cuDNN's first on the
     cards where that is fastest. What is set before would be lost then."""
     if torch.cuda.is_available():
         x = torch.empty(1, 1, 8, 8, dtype=torch.float16, device="cuda")
@@ -102,16 +102,16 @@ def _settle_order() -> None:
 
 
 @contextlib.contextmanager
-def preferring(way: int | None) -> Iterator[None]:
-    """Within, torch tries this kernel first. The order is the process's: a call of another thread
-    may run on this kernel, too, if it can."""
-    if way is None:
+def preferring(backend: int | None) -> Iterator[None]:
+    """Within, torch tries this backend first. The order is the process's: a call of another thread
+    may run on this backend, too, if it can."""
+    if backend is None:
         yield
         return
     with _order_lock:
         _settle_order()
         before = torch._C._get_sdp_priority_order()
-        torch._C._set_sdp_priority_order([way, *(b for b in before if b != way)])
+        torch._C._set_sdp_priority_order([backend, *(b for b in before if b != backend)])
         try:
             yield
         finally:
@@ -119,7 +119,7 @@ def preferring(way: int | None) -> Iterator[None]:
 
 
 def choose(call: Call, measure: Callable[[Call], int | None]) -> int | None:
-    """The kernel for a call, as known or by ``measure``; None: torch's own choice."""
+    """The backend for a call, as known or by ``measure``; None: torch's own choice."""
     if call in _known:
         return _known[call]
     with _lock:
@@ -130,9 +130,9 @@ def choose(call: Call, measure: Callable[[Call], int | None]) -> int | None:
         if is_small or _shapes.get(family, 0) >= _MOST_SHAPES:
             return None
         _shapes[family] = _shapes.get(family, 0) + 1
-        way = measure(call)
-        _known[call] = way
-        return way
+        backend = measure(call)
+        _known[call] = backend
+        return backend
 
 
 # What runs a call: the arguments of F.scaled_dot_product_attention are those of the call.
@@ -140,26 +140,26 @@ Run = Callable[[], Any]
 
 
 def fastest(call: Call, choice: Callable[[], int], run: Run, time: Callable[[Run], float]) -> int | None:
-    """``choice`` tells which kernel torch would take; ``time`` gives microseconds."""
+    """``choice`` tells which backend torch would take; ``time`` gives microseconds."""
     own = choice()
     if own not in _NAMES:
         return None
     times: dict[int, float] = {}
-    for way in (own, *(w for w in _NAMES if w != own)):
+    for backend in (own, *(b for b in _NAMES if b != own)):
         try:
-            with preferring(way):
-                if choice() == way:
-                    times[way] = time(run)
+            with preferring(backend):
+                if choice() == backend:
+                    times[backend] = time(run)
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
-            _log.info("attention by %s: no memory to measure it", _NAMES[way])
+            _log.info("attention by %s: no memory to measure it", _NAMES[backend])
         except RuntimeError as error:
-            _log.info("attention by %s: %s", _NAMES[way], str(error).splitlines()[:1])
+            _log.info("attention by %s: %s", _NAMES[backend], str(error).splitlines()[:1])
     if not times:
         return None
-    best = min(times, key=lambda way: times[way])
+    best = min(times, key=lambda backend: times[backend])
     is_worth_it = best != own and times[best] < (1 - _LEAST_GAIN) * times.get(own, float("inf"))
-    found = ", ".join(f"{_NAMES[way]} {us:.1f} us" for way, us in times.items())
+    found = ", ".join(f"{_NAMES[backend]} {us:.1f} us" for backend, us in times.items())
     _log.info("attention %s keys %d%s%s: %s; %s", "x".join(map(str, call.query[0])), call.key[0][2],
               " causal" if call.is_causal else "", " and its gradient" if call.has_gradient else "",
               found, _NAMES[best if is_worth_it else own])  # fmt: skip
@@ -197,7 +197,7 @@ def attend(
     """The attention of these tensors on the current stream; ``strides``: what the caller would like
     of the result, which it copies if they differ."""
     grouped = k.shape[1] != q.shape[1]
-    # Not with a mask: kernels differ in their results for fully masked rows.
+    # Not with a mask: backends differ in their results for fully masked rows.
     if grouped and mask is None and _wants_repeated(q, k, v, is_causal, scale):
         each = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(each, 1), v.repeat_interleave(each, 1)
@@ -230,17 +230,17 @@ def attend(
 
     if call not in _known and torch.cuda.is_current_stream_capturing():
         return run()
-    way = choose(call, measure)
-    if way is None:
+    backend = choose(call, measure)
+    if backend is None:
         return run()
-    with preferring(way):
+    with preferring(backend):
         return run()
 
 
 def _wants_repeated(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float
 ) -> bool:
-    """Whether one of torch's kernels takes these tensors, without a mask, once each head of key and
+    """Whether one of torch's backends takes these tensors, without a mask, once each head of key and
     value is there for each of the query's that reads it, and none as they are: so in f32."""
     heads, shared = q.shape[1], k.shape[1]
     if q.dtype != torch.float32:
@@ -265,7 +265,7 @@ def for_training(
     scale: float | None,
     grouped: bool,
 ) -> int | None:
-    """The kernel for forward and backward of query, key and value with these geometries, which may be
+    """The backend for forward and backward of query, key and value with these geometries, which may be
     symbolic; asked while tracing."""
     described = [_hinted(t) for t in (*tensors, *([] if mask is None else [mask]))]
     if None in described or torch.are_deterministic_algorithms_enabled():

@@ -6,7 +6,7 @@ from typing import Sequence
 
 import torch
 
-from inkle import attention_ways
+from inkle import attention_backends
 
 
 def convolution(
@@ -76,4 +76,4 @@ def attention(
             if mask.stride(d) == 0:
                 mask = mask.narrow(d, 0, 1)
     with torch.no_grad(), torch._C._DisableAutocast():
-        return attention_ways.attend(q, k, v, mask, is_causal, scale, strides)
+        return attention_backends.attend(q, k, v, mask, is_causal, scale, strides)

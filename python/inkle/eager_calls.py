@@ -10,7 +10,7 @@ from typing import Any, Iterator, Sequence
 
 import torch
 
-from inkle import attention_ways, cudnn_attention
+from inkle import attention_backends, cudnn_attention
 from inkle.dropout import draw_seed, ranks
 from inkle.sizes import LARGEST_INTEGER, LEAST_INTEGER
 
@@ -32,7 +32,7 @@ def _slice_backward(
 # Overloads that are called through a function of ours.
 _INSTEAD = {
     _aten._scaled_dot_product_cudnn_attention_backward.default: cudnn_attention.backward,
-    _aten._scaled_dot_product_efficient_attention.default: attention_ways.efficient_in_eager,
+    _aten._scaled_dot_product_efficient_attention.default: attention_backends.efficient_in_eager,
     _aten.slice_backward.default: _slice_backward,
 }
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from inkle import attention_ways, cudnn_attention
+from inkle import attention_backends, cudnn_attention
 from inkle.eager_graph import NAMED_DTYPES, size_of
 
 _log = logging.getLogger("inkle")
@@ -74,7 +74,7 @@ def _padded(bias: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
 
 
 def _efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, c: Call) -> list[Tensor]:
-    return list(attention_ways.efficient_in_eager(
+    return list(attention_backends.efficient_in_eager(
         q, k, v, _padded(bias, q, k), True, c.dropout, c.is_causal, scale=c.scale
     ))  # fmt: skip
 
@@ -141,9 +141,9 @@ class _Recorder(TorchDispatchMode):
 
 def choose(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, c: Call) -> Kernel | None:
     """What scaled_dot_product_attention of these fake tensors, which need gradients, would call."""
-    way = attention_ways.for_training((q, k, v), bias, c.dropout, c.is_causal, c.scale, False)
+    backend = attention_backends.for_training((q, k, v), bias, c.dropout, c.is_causal, c.scale, False)
     recorder = _Recorder((q, k, v))
-    with attention_ways.preferring(way), recorder:
+    with attention_backends.preferring(backend), recorder:
         F.scaled_dot_product_attention(q, k, v, bias, c.dropout, c.is_causal, scale=c.scale)
     return recorder.found
 

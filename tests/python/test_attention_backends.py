@@ -1,4 +1,4 @@
-"""The choice among torch's attention kernels, with times made up; test_gpu*.py runs the kernels."""
+"""The choice among torch's attention backends, with times made up; test_gpu*.py runs them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 import torch.nn.functional as F
 
 import inkle
-from inkle import attention, attention_ways
+from inkle import attention, attention_backends
 
 FLASH, EFFICIENT, CUDNN = 1, 2, 3
 
 
 @pytest.fixture(autouse=True)
 def fresh():
-    attention_ways.forget()
+    attention_backends.forget()
     order = torch._C._get_sdp_priority_order()
     yield
     assert torch._C._get_sdp_priority_order() == order
-    attention_ways.forget()
+    attention_backends.forget()
 
 
 def call(length=1024, **keywords):
@@ -30,7 +30,7 @@ def call(length=1024, **keywords):
     given = {"device": 0, "dtype": torch.bfloat16, "query": shape, "key": shape, "value": shape,
              "mask": None, "mask_dtype": None, "dropout": 0.0, "is_causal": True, "scale": None,
              "has_gradient": False, "result": None}  # fmt: skip
-    return attention_ways.Call(**{**given, **keywords})
+    return attention_backends.Call(**{**given, **keywords})
 
 
 def first() -> int:
@@ -38,10 +38,10 @@ def first() -> int:
 
 
 def pick(times, can=(FLASH, EFFICIENT, CUDNN)):
-    """With these times by kernel; exceptions are thrown. ``can``: kernels that take the call."""
+    """With these times by backend; exceptions are thrown. ``can``: backends that take the call."""
 
     def choice() -> int:
-        return next(w for w in (*torch._C._get_sdp_priority_order(), 0) if w in (*can, 0))
+        return next(b for b in (*torch._C._get_sdp_priority_order(), 0) if b in (*can, 0))
 
     def time(run) -> float:
         run()
@@ -51,7 +51,7 @@ def pick(times, can=(FLASH, EFFICIENT, CUDNN)):
         return found
 
     ran = []
-    return attention_ways.fastest(call(), choice, lambda: ran.append(first()), time), ran
+    return attention_backends.fastest(call(), choice, lambda: ran.append(first()), time), ran
 
 
 def test_the_fastest_is_chosen():
@@ -83,20 +83,20 @@ def test_a_choice_is_remembered():
         return CUDNN
 
     for _ in range(3):
-        assert attention_ways.choose(call(), measure) == CUDNN
-    assert attention_ways.choose(call(dropout=0.1), measure) == CUDNN
+        assert attention_backends.choose(call(), measure) == CUDNN
+    assert attention_backends.choose(call(dropout=0.1), measure) == CUDNN
     assert asked == [call(), call(dropout=0.1)]
-    assert attention_ways.known() == {call(): CUDNN, call(dropout=0.1): CUDNN}
+    assert attention_backends.known() == {call(): CUDNN, call(dropout=0.1): CUDNN}
 
 
 def test_growing_sequences_stop_being_measured():
     asked = []
     for length in range(1024, 1056):
-        attention_ways.choose(call(length), lambda c: asked.append(c))
+        attention_backends.choose(call(length), lambda c: asked.append(c))
     assert len(asked) == 8
-    attention_ways.choose(call(64), lambda c: asked.append(c))  # too small
+    attention_backends.choose(call(64), lambda c: asked.append(c))  # too small
     assert len(asked) == 8
-    attention_ways.choose(call(is_causal=False), lambda c: asked.append(c))  # another kind
+    attention_backends.choose(call(is_causal=False), lambda c: asked.append(c))  # another kind
     assert len(asked) == 9
 
 
@@ -107,11 +107,11 @@ def test_calls_under_autograd(dropout, random, monkeypatch):
     asked = []
 
     def for_training(tensors, mask, *rest):
-        asked.append(([attention_ways._hinted(t) for t in tensors], rest))
+        asked.append(([attention_backends._hinted(t) for t in tensors], rest))
 
     monkeypatch.setattr(attention, "_trained", lambda node: None)
     monkeypatch.setattr(attention, "_has_choice", lambda node: True)
-    monkeypatch.setattr(attention_ways, "for_training", for_training)
+    monkeypatch.setattr(attention_backends, "for_training", for_training)
     torch._dynamo.reset()
     inkle.reset()
     torch.manual_seed(0)
@@ -184,18 +184,18 @@ def test_keys_that_queries_share_are_repeated_where_only_then_there_is_a_kernel(
     monkeypatch.setattr(torch, "_fused_sdp_choice", choice)
     q, k, v = (torch.zeros(2, heads, 5, 4, dtype=given["dtype"])
                for heads in (8, given["shared"], given["shared"]))  # fmt: skip
-    assert attention_ways._wants_repeated(q, k, v, False, 0.5) == repeated
+    assert attention_backends._wants_repeated(q, k, v, False, 0.5) == repeated
 
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_keys_are_not_repeated_beside_a_mask(monkeypatch, masked):
     asked = []
-    monkeypatch.setattr(attention_ways, "_wants_repeated", lambda *given: asked.append(given))
+    monkeypatch.setattr(attention_backends, "_wants_repeated", lambda *given: asked.append(given))
     q, k = torch.randn(2, 8, 5, 4), torch.randn(2, 2, 5, 4)
     mask = torch.ones(5, 5, dtype=torch.bool) if masked else None
-    monkeypatch.setattr(attention_ways, "choose", lambda *given: None)
+    monkeypatch.setattr(attention_backends, "choose", lambda *given: None)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    found = attention_ways.attend(q, k, k, mask, False, 0.5, (160, 20, 4, 1))
+    found = attention_backends.attend(q, k, k, mask, False, 0.5, (160, 20, 4, 1))
     wanted = F.scaled_dot_product_attention(q, k, k, mask, scale=0.5, enable_gqa=True)
     torch.testing.assert_close(found, wanted)
     assert bool(asked) == (not masked)
@@ -204,9 +204,9 @@ def test_keys_are_not_repeated_beside_a_mask(monkeypatch, masked):
 # Of a process that has chosen no kernel before.
 FIRST = """
 import sys, torch
-from inkle import attention_ways
+from inkle import attention_backends
 q = torch.randn(1, 2, 64, 64, dtype=torch.float16, device="cuda")
-with attention_ways.preferring(int(sys.argv[1])):
+with attention_backends.preferring(int(sys.argv[1])):
     print(torch._fused_sdp_choice(q, q, q, None, 0.0, True))
 within = torch._C._get_sdp_priority_order()
 torch._fused_sdp_choice(q, q, q)
@@ -216,7 +216,7 @@ print(torch._C._get_sdp_priority_order() == within)
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("way", [FLASH, EFFICIENT])
-def test_the_first_choice_of_a_process(way):
-    ran = subprocess.run([sys.executable, "-c", FIRST, str(way)], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == [str(way), "True"], ran.stderr
+@pytest.mark.parametrize("backend", [FLASH, EFFICIENT])
+def test_the_first_choice_of_a_process(backend):
+    ran = subprocess.run([sys.executable, "-c", FIRST, str(backend)], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == [str(backend), "True"], ran.stderr

@@ -1,4 +1,4 @@
-"""Nodes that a stage below the importer has no way for: all are named in one error, and run in eager
+"""Nodes that a stage below the importer does not support: all are named in one error, and run in eager
 in a second attempt, the last."""
 
 import torch

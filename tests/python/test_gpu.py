@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from checks import bf16
-from inkle import attention_ways
+from inkle import attention_backends
 
 pytestmark = [
     pytest.mark.gpu,
@@ -245,11 +245,11 @@ def _heads_last(*sizes):
     return bf16(sizes[0], sizes[2], sizes[1], sizes[3]).transpose(1, 2)
 
 
-@pytest.mark.parametrize("way", [None, 1, 2, 3])
+@pytest.mark.parametrize("backend", [None, 1, 2, 3])
 @pytest.mark.parametrize("kind", ["plain", "causal", "masked", "grouped"])
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
-def test_attention_by_each_kernel(way, kind, mode, monkeypatch):
-    monkeypatch.setattr(attention_ways, "choose", lambda *given: way)
+def test_attention_by_each_kernel(backend, kind, mode, monkeypatch):
+    monkeypatch.setattr(attention_backends, "choose", lambda *given: backend)
     mask = (torch.rand(2, 1, 256, 256) > 0.3) if kind == "masked" else None
     heads = 2 if kind == "grouped" else 8
 

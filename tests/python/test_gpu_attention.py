@@ -12,7 +12,7 @@ from torch import nn
 
 import inkle
 import test_attention_training as training
-from inkle import attention_ways
+from inkle import attention_backends
 
 pytestmark = [
     pytest.mark.gpu,
@@ -242,7 +242,7 @@ def test_gradients(form, kind):
 @pytest.mark.parametrize("form", ["plain", "odd", "causal", "buffer", "buffer, odd", "added", "fully masked row",
                                   "padding, odd", "by batch"])  # fmt: skip
 def test_each_kernel(form, kernel, monkeypatch):
-    monkeypatch.setattr(attention_ways, "for_training", lambda *given: KERNELS[kernel])
+    monkeypatch.setattr(attention_backends, "for_training", lambda *given: KERNELS[kernel])
     model, x = made(form, torch.float32, torch.bfloat16)
     check(model, x, torch.bfloat16)
     masked = model.mask is not None
@@ -302,7 +302,7 @@ def dropped(p):
 def test_dropout(p, kernel, monkeypatch):
     """Of the unit matrix as values the result tells which weights were kept."""
     if kernel is not None:
-        monkeypatch.setattr(attention_ways, "for_training", lambda *given: KERNELS[kernel])
+        monkeypatch.setattr(attention_backends, "for_training", lambda *given: KERNELS[kernel])
     rows = 64
     run = torch.compile(lambda q, k, v: dropped(p)(q, k, v, None), backend="inkle", fullgraph=True)
     q, k = (torch.randn(4, 8, rows, rows, device="cuda", dtype=torch.bfloat16, requires_grad=True)
@@ -330,7 +330,7 @@ def test_dropout(p, kernel, monkeypatch):
 
 def test_gradients_that_lie_otherwise(monkeypatch):
     """The same geometry of query, key and value, another of the gradient."""
-    monkeypatch.setattr(attention_ways, "for_training", lambda *given: KERNELS["cudnn"])
+    monkeypatch.setattr(attention_backends, "for_training", lambda *given: KERNELS["cudnn"])
     for is_scaled in (False, True, False):
         model = Attention(lambda q, k, v, m: plain(q, k, v, m) * (2.0 if is_scaled else 1.0)).cuda()
         inner = model.function

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import inkle
-from inkle import attention_ways
+from inkle import attention_backends
 
 pytestmark = [
     pytest.mark.gpu,
@@ -142,10 +142,10 @@ def test_attention_of_one_product():
     assert len(wide) == 1
 
 
-@pytest.mark.parametrize(("kernel", "way"), [("flash", 1), ("efficient", 2), ("cudnn", 3)])
+@pytest.mark.parametrize(("kernel", "backend"), [("flash", 1), ("efficient", 2), ("cudnn", 3)])
 @pytest.mark.parametrize("causal", [True, False])
-def test_attention_by_each_kernel(kernel, way, causal, monkeypatch):
-    monkeypatch.setattr(attention_ways, "for_training", lambda *given: way)
+def test_attention_by_each_kernel(kernel, backend, causal, monkeypatch):
+    monkeypatch.setattr(attention_backends, "for_training", lambda *given: backend)
     x = torch.randn(8, 256, 384, device="cuda")
     check(_Attention(384, 6, causal), x, in_eager=_ATTENTION_KERNELS)
     ran = {op for r in inkle.reports() for op, _, _ in r.eager}
@@ -153,9 +153,9 @@ def test_attention_by_each_kernel(kernel, way, causal, monkeypatch):
     assert ran == {wanted, f"{wanted}_backward"}
 
 
-@pytest.mark.parametrize("way", [None, 1, 2, 3])
-def test_the_backward_of_attention_drops_the_same(way, monkeypatch):
-    monkeypatch.setattr(attention_ways, "for_training", lambda *given: way)
+@pytest.mark.parametrize("backend", [None, 1, 2, 3])
+def test_the_backward_of_attention_drops_the_same(backend, monkeypatch):
+    monkeypatch.setattr(attention_backends, "for_training", lambda *given: backend)
 
     def attend(q, k, v):
         return F.scaled_dot_product_attention(q, k, v, dropout_p=0.5)
@@ -173,10 +173,10 @@ def test_the_backward_of_attention_drops_the_same(way, monkeypatch):
 
 
 def test_attention_is_measured_once():
-    attention_ways.forget()
+    attention_backends.forget()
     model = _Attention(768, 12, causal=True).cuda()
     check(model, torch.randn(8, 1024, 768, device="cuda"), in_eager=_ATTENTION_KERNELS)
-    (known,) = attention_ways.known()
+    (known,) = attention_backends.known()
     assert known.has_gradient and known.is_causal and known.dtype == torch.bfloat16
 
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch._guards import detect_fake_mode
 
 import inkle
-from inkle import _inkle, attention_ways, cudnn_attention, library_attention, pair
+from inkle import _inkle, attention_backends, cudnn_attention, library_attention, pair
 
 KERNELS = {k.name: k for k in library_attention.KERNELS.values()}
 
@@ -234,7 +234,7 @@ def test_states_of_efficient_attention_are_on_the_cpu(monkeypatch, dropout):
     name = "_scaled_dot_product_efficient_attention"
     monkeypatch.setattr(torch.ops.aten, name, types.SimpleNamespace(default=lambda *a, **k: made))
     q = torch.randn(1, 2, 3, 4)
-    for found in (attention_ways.efficient_in_eager(q, q, q, None, True, dropout, scale=0.5),
-                  attention_ways.efficient_in_eager(q, q, q, None, True, dropout_p=dropout)):
+    for found in (attention_backends.efficient_in_eager(q, q, q, None, True, dropout, scale=0.5),
+                  attention_backends.efficient_in_eager(q, q, q, None, True, dropout_p=dropout)):
         assert found[0] is made[0] and found[1] is made[1] and len(found) == 4
         assert all(s.is_cpu == (dropout == 0) and s.dtype == torch.int64 for s in found[2:])
