@@ -220,21 +220,21 @@ struct CacheRules {
 };
 
 // Output tile of a GEMM that a block computes at a time, on tensor cores that read shared memory.
-struct ProductTile {
+struct GemmTile {
   std::int32_t rows = 0;
   std::int32_t columns = 0;
   std::int32_t stages = 0;  // of terms that are copied ahead
   // Each of the two warpgroups that multiply has tiles of its own, in turns; else half the rows of
   // one.
   bool ping_pong = false;
-  friend bool operator==(const ProductTile&, const ProductTile&) = default;
+  friend bool operator==(const GemmTile&, const GemmTile&) = default;
 };
 
 // GEMMs as kernels of blocks.
-struct ProductRules {
-  std::array<ProductTile, 12> tiles = {};  // to choose from; those of 0 rows are none
-  std::int32_t terms = 0;                  // of a stage
-  std::int32_t group = 0;                  // blocks of rows that share columns in L2
+struct GemmRules {
+  std::array<GemmTile, 12> tiles = {};  // to choose from; those of 0 rows are none
+  std::int32_t terms = 0;               // of a stage
+  std::int32_t group = 0;               // blocks of rows that share columns in L2
   // Clock cycles: of a multiplication of 64 rows by 8 columns by 16 terms, of a byte that is copied
   // to shared memory, of what a tile costs beside: by itself, and for each element of it.
   double multiplication = 0;
@@ -249,7 +249,7 @@ struct ProductRules {
   // Blocks of columns, at most, each of which computes the left operand again that a kernel made;
   // 0: that kernel stays.
   std::int32_t computed_again = 0;
-  friend bool operator==(const ProductRules&, const ProductRules&) = default;
+  friend bool operator==(const GemmRules&, const GemmRules&) = default;
 };
 
 // What multiplies small matrices, beside fused multiply-adds of vectors.
@@ -306,7 +306,7 @@ struct Target {
 
   LoopRules loops;
   BlockRules blocks;
-  ProductRules products;
+  GemmRules gemm;
   SplitRules split;
   FusionRules fusion;
   CacheRules caches;

@@ -213,24 +213,24 @@ constexpr SplitRules kGpuSplit = {.part_of_row = 8192,
 // Terms in parts and computed left operands were slower than the library and a kernel before it on
 // an H100 (docs/templates.md), so there are none. Of epilogues that read an operand as large as the
 // result, ping-pong tiles of 128 x 192 took 144 us where those of 128 x 128 took 105 us.
-constexpr ProductRules kProducts = {.tiles = {{{128, 256, 4},
-                                               {128, 192, 5},
-                                               {128, 160, 5},
-                                               {128, 128, 6},
-                                               {128, 96, 6},
-                                               {128, 64, 8},
-                                               {128, 192, 5, true},
-                                               {128, 160, 5, true},
-                                               {128, 128, 6, true},
-                                               {64, 256, 5, true},
-                                               {64, 128, 8, true}}},
-                                    .terms = 64,
-                                    .group = 8,
-                                    .multiplication = 4,
-                                    .byte = 1.0 / 52,
-                                    .tile = 900,
-                                    .element = 0.1,
-                                    .ping_pong_elements = 128 * 128};
+constexpr GemmRules kGemmRules = {.tiles = {{{128, 256, 4},
+                                             {128, 192, 5},
+                                             {128, 160, 5},
+                                             {128, 128, 6},
+                                             {128, 96, 6},
+                                             {128, 64, 8},
+                                             {128, 192, 5, true},
+                                             {128, 160, 5, true},
+                                             {128, 128, 6, true},
+                                             {64, 256, 5, true},
+                                             {64, 128, 8, true}}},
+                                  .terms = 64,
+                                  .group = 8,
+                                  .multiplication = 4,
+                                  .byte = 1.0 / 52,
+                                  .tile = 900,
+                                  .element = 0.1,
+                                  .ping_pong_elements = 128 * 128};
 
 constexpr FusionRules kFusion = {.row_threads = 1024,
                                  .long_row = 8192,
@@ -289,7 +289,7 @@ constexpr Target sm_90() {
   t.matrix_flops = 765e12;
   t.cluster_blocks = 8;
   t.can_wait = true;
-  t.products = kProducts;
+  t.gemm = kGemmRules;
   return t;
 }
 
@@ -298,7 +298,7 @@ constexpr Target sm_100() {
   t.row = "sm_100";
   t.card = "B200";
   t.matrix_unit = MatrixUnit::tcgen05;
-  t.products = {};
+  t.gemm = {};
   t.parallelism = 148;
   t.l2_bytes = 126 * kMega;
   t.bytes_per_second = 7.2e12;

@@ -38,7 +38,7 @@ schedule::ScheduledProgram scheduled_for(const std::string& file,
   graph::Graph graph = passes::run_passes(load_graph(file), passes::standard_pipeline(), context);
   schedule::Options options;
   options.target = abi::gpu_target_of(device);
-  if (options.target.products != abi::ProductRules{}) {
+  if (options.target.gemm != abi::GemmRules{}) {
     if (const auto source = driver::gemm_source_from_environment()) {
       options.target.libraries.gemm.source = *source;
     }

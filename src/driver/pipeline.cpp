@@ -46,7 +46,7 @@ schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileO
   graph::Graph rewritten = stages.run("passes", [&] {
     passes::PassContext context{options.passes};
     context.options.safe_attention = target_->device().kind == abi::DeviceKind::cuda;
-    if (!options.training) context.options.products = target_->products();
+    if (!options.training) context.options.gemm_costs = target_->gemm_costs();
     return passes::run_passes(std::move(graph), passes::standard_pipeline(), context,
                               graph_pass_options(options, limit));
   });

@@ -69,10 +69,10 @@ std::optional<abi::GemmSource> gemm_source_from_environment() {
 }
 
 void take_tile(abi::Target& target, std::string_view by) {
-  abi::ProductRules& rules = target.products;
+  abi::GemmRules& rules = target.gemm;
   if (!by.starts_with(kTile) || rules.tiles.front().rows == 0) return;
   const Tile tile = tile_of(by);
-  abi::ProductTile made = rules.tiles.front();
+  abi::GemmTile made = rules.tiles.front();
   const std::int64_t stage = std::int64_t{tile.rows + tile.columns} * rules.terms * 2;
   constexpr std::int64_t kBeside = 21 * 1024;  // sums on their way and barriers
   made.rows = tile.rows;

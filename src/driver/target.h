@@ -96,7 +96,7 @@ class Backend {
   // Waits for work on background threads.
   virtual void settle() noexcept {}
   // Costs of GEMMs, if horizontally fusing those that share an operand is worth it there.
-  [[nodiscard]] virtual std::optional<passes::ProductCosts> products() const { return {}; }
+  [[nodiscard]] virtual std::optional<passes::GemmCosts> gemm_costs() const { return {}; }
   // The step is run by the host, which allocates its result (a convolution or attention).
   [[nodiscard]] virtual bool host_makes_result(const schedule::Step& /*step*/,
                                                const loop::Program& /*program*/) const {

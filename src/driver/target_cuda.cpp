@@ -66,7 +66,7 @@ class CudaBackend final : public Backend {
 
   abi::Target describe(const Program& /*program*/) const override {
     abi::Target described = target_;
-    if (gemm_template_ && described.products != abi::ProductRules{}) {
+    if (gemm_template_ && described.gemm != abi::GemmRules{}) {
       described.libraries.gemm.source = abi::GemmSource::templates;
       take_tile_from_environment(described);
     }
@@ -112,10 +112,10 @@ class CudaBackend final : public Backend {
     if (const auto choices = device_->library_choices(); choices) choices->settle();
   }
 
-  std::optional<passes::ProductCosts> products() const override {
+  std::optional<passes::GemmCosts> gemm_costs() const override {
     const abi::GemmLibrary& library = target_.libraries.gemm;
     if (device().matrix_flops <= 0 || library.reached <= 0) return std::nullopt;
-    return passes::ProductCosts{library.reached * device().matrix_flops, library.seconds_of_call};
+    return passes::GemmCosts{library.reached * device().matrix_flops, library.seconds_of_call};
   }
 
   bool host_makes_result(const schedule::Step& step, const Program& program) const override {

@@ -20,7 +20,7 @@ std::optional<TuneCase> tune_case(const schedule::Step& step,
                                   const schedule::ScheduledProgram& scheduled) {
   const auto* k = std::get_if<schedule::KernelStep>(&step.action);
   if (k == nullptr || step.prepare || k->kernel.instances > 1 || !k->kernel.beside.empty() ||
-      !k->schedule.blocks || k->schedule.products) {
+      !k->schedule.blocks || k->schedule.gemm) {
     return {};
   }
   TuneCase result{{&k->kernel, k->schedule, {}}, {}, {}};

@@ -39,7 +39,7 @@ struct Product {
 
 class Finder {
  public:
-  Finder(const Graph& graph, const ProductCosts& costs)
+  Finder(const Graph& graph, const GemmCosts& costs)
       : graph_(graph),
         costs_(costs),
         producer_(graph::producers(graph)),
@@ -148,7 +148,7 @@ class Finder {
   }
 
   const Graph& graph_;
-  const ProductCosts& costs_;
+  const GemmCosts& costs_;
   std::vector<std::int32_t> producer_;
   std::vector<std::vector<std::size_t>> users_;  // nodes, by node
   std::vector<bool> is_parameter_, is_output_;
@@ -180,8 +180,8 @@ std::vector<ValueId> merged(Rewriter& r, const std::vector<Product>& group, Valu
 }  // namespace
 
 std::optional<Graph> fuse_gemms(const Graph& graph, PassContext& context) {
-  if (!context.options.products) return std::nullopt;
-  const auto groups = Finder(graph, *context.options.products).run();
+  if (!context.options.gemm_costs) return std::nullopt;
+  const auto groups = Finder(graph, *context.options.gemm_costs).run();
   if (groups.empty()) return std::nullopt;
   struct Place {
     std::size_t group, member;

@@ -15,7 +15,7 @@
 namespace inkle::passes {
 
 // The costs of GEMMs on a machine.
-struct ProductCosts {
+struct GemmCosts {
   double flops_per_second = 0;
   double call_seconds =
       0;  // of a library call, beside its arithmetic: launch, first and last tiles
@@ -49,7 +49,7 @@ struct Options {
   // Of a joint graph that is to keep few bytes, how many of its first outputs are the forward's.
   std::size_t forward_outputs = 0;
   // GEMMs of one matrix by several parameters may be fused horizontally.
-  std::optional<ProductCosts> products;
+  std::optional<GemmCosts> gemm_costs;
   // The host's attention with its gradient, for joint graphs on a device; nothing where it has
   // none.
   std::function<std::optional<AttentionCalls>(const AttentionRequest&)> attention;

@@ -178,7 +178,7 @@ class PanelGemms : GemmSteps {
 }  // namespace
 
 void write_gemms(ScheduledProgram& scheduled, const abi::Target& device, bool training, bool all) {
-  if (device.products.terms > 0) {
+  if (device.gemm.terms > 0) {
     write_block_gemms(scheduled, device, all);
   } else {
     PanelGemms(scheduled, device, training, all).run();

@@ -47,7 +47,7 @@ class BlockGemms : GemmSteps {
   void write(std::size_t s, const MatmulStep& m) {
     GemmKernel g = problem_of(m, false);
     View a = m.a;
-    const ProductTraits traits = {!boxes_of(m.b, true, abi::DType::bf16, {})->terms_last, !all_};
+    const GemmTraits traits = {!boxes_of(m.b, true, abi::DType::bf16, {})->terms_last, !all_};
     const auto maker = maker_of_left(s, m);
     const auto left = maker ? take_left(*maker, m, traits, g) : std::nullopt;
     KernelStep step;
@@ -75,20 +75,20 @@ class BlockGemms : GemmSteps {
   }
 
   // The tile that suits the epilogue, and the boxes of it; false: there is none.
-  bool cut(const View& a, const View& b, const ProductTraits& traits, KernelStep& step) {
+  bool cut(const View& a, const View& b, const GemmTraits& traits, KernelStep& step) {
     auto& g = std::get<GemmKernel>(step.kernel.body);
-    const ProductSchedule tiles = choose_products(g, traits, device_);
+    const GemmSchedule tiles = choose_gemm_schedule(g, traits, device_);
     if (tiles.rows == 0) return false;
     g.boxes = {*boxes_of(a, false, abi::DType::bf16, tiles),
                *boxes_of(b, true, abi::DType::bf16, tiles)};
-    step.schedule.products = tiles;
+    step.schedule.gemm = tiles;
     step.schedule.blocks = BlockSchedule{.threads = 384};
     if (tiles.parts > 1) add_partials(step, tiles);
     return true;
   }
 
   // Memory for sums of parts of the terms, the last parameter.
-  void add_partials(KernelStep& step, const ProductSchedule& tiles) {
+  void add_partials(KernelStep& step, const GemmSchedule& tiles) {
     auto& g = std::get<GemmKernel>(step.kernel.body);
     const std::vector<Expr> sizes = {elements_of_parts(g, tiles)};
     loop::Buffer made = temporary(scheduled_.program, step.buffers[1], abi::DType::f32, sizes);
@@ -102,7 +102,7 @@ class BlockGemms : GemmSteps {
 
   // The step before that makes the left operand, for this product alone, of what is still there.
   [[nodiscard]] std::optional<std::size_t> maker_of_left(std::size_t s, const MatmulStep& m) const {
-    if (device_.products.computed_again == 0 || m.a.buffer == m.b.buffer) return std::nullopt;
+    if (device_.gemm.computed_again == 0 || m.a.buffer == m.b.buffer) return std::nullopt;
     const auto found = only_maker(scheduled_, m.a.buffer, s);
     if (!found || gone_.contains(*found)) return std::nullopt;
     const Step& maker = scheduled_.steps[*found];
@@ -112,7 +112,7 @@ class BlockGemms : GemmSteps {
 
   // Changes the product, where few enough blocks of columns compute what the maker does.
   std::optional<CopiedLeft> take_left(std::size_t maker, const MatmulStep& m,
-                                      const ProductTraits& traits, GemmKernel& g) const {
+                                      const GemmTraits& traits, GemmKernel& g) const {
     const auto* made = std::get_if<KernelStep>(&scheduled_.steps[maker].action);
     if (made == nullptr) return std::nullopt;
     auto left = copied_left(*made, m.a.buffer, g, context_);
@@ -123,9 +123,9 @@ class BlockGemms : GemmSteps {
     for (loop::Instruction& i : computing.left.instructions) {
       if (i.opcode == loop::Opcode::load) i.buffer += 2;  // behind a and b
     }
-    const ProductSchedule tiles = choose_products(computing, traits, device_);
+    const GemmSchedule tiles = choose_gemm_schedule(computing, traits, device_);
     const auto columns = g.columns.constant();
-    const std::int64_t most = std::int64_t{device_.products.computed_again} * tiles.columns;
+    const std::int64_t most = std::int64_t{device_.gemm.computed_again} * tiles.columns;
     if (tiles.rows == 0 || !columns || *columns > most) return std::nullopt;
     g = std::move(computing);
     return left;

@@ -38,7 +38,7 @@ struct Sizes {
 
 double parts_of(double of, double by) { return std::ceil(of / by); }
 
-double cycles_of(const abi::ProductTile& tile, std::int32_t parts, const abi::ProductRules& rules,
+double cycles_of(const abi::GemmTile& tile, std::int32_t parts, const abi::GemmRules& rules,
                  const Sizes& sizes, double blocks) {
   const double tiles =
       sizes.batch * parts_of(sizes.rows, tile.rows) * parts_of(sizes.columns, tile.columns) * parts;
@@ -66,7 +66,7 @@ bool reads_like_result(const GemmKernel& gemm) {
 }  // namespace
 
 std::optional<GemmKernel::Boxes> boxes_of(const View& operand, bool is_right, abi::DType dtype,
-                                          const ProductSchedule& schedule) {
+                                          const GemmSchedule& schedule) {
   const std::size_t rank = operand.sizes.size();
   const std::size_t row = is_right ? rank - 1 : rank - 2, term = is_right ? rank - 2 : rank - 1;
   const std::int64_t granule = kGranule / abi::size_of(dtype);
@@ -103,23 +103,23 @@ std::optional<GemmKernel::Boxes> boxes_of(const View& operand, bool is_right, ab
   return boxes;
 }
 
-ProductSchedule choose_products(const GemmKernel& gemm, const ProductTraits& traits,
-                                const abi::Target& device) {
+GemmSchedule choose_gemm_schedule(const GemmKernel& gemm, const GemmTraits& traits,
+                                  const abi::Target& device) {
   const auto size = [](Expr e) {
     return static_cast<double>(std::max<std::int64_t>(sym::hint(e).value_or(kTypicalSize), 1));
   };
   const Sizes sizes = {size(gemm.batch), size(gemm.rows), size(gemm.columns), size(gemm.terms)};
-  const abi::ProductRules& rules = device.products;
+  const abi::GemmRules& rules = device.gemm;
   constexpr std::int64_t kPanel = kSwizzle / 2;
   // What a call needs for sums of parts is known now.
   const bool is_constant = gemm.batch.is_constant() && gemm.rows.is_constant() &&
                            gemm.columns.is_constant() && gemm.terms.is_constant();
   const bool reads = reads_like_result(gemm);
-  ProductSchedule best;
+  GemmSchedule best;
   best.rows = 0;
   best.parts = traits.has_parts && is_constant ? rules.parts : 1;
   double least = std::numeric_limits<double>::infinity();
-  for (const abi::ProductTile& tile : rules.tiles) {
+  for (const abi::GemmTile& tile : rules.tiles) {
     if (tile.rows == 0 || (traits.b_in_panels && tile.columns % kPanel != 0)) continue;
     if (tile.ping_pong && !gemm.left.instructions.empty()) continue;
     if (tile.ping_pong && reads && tile.rows * tile.columns > rules.ping_pong_elements) continue;
@@ -137,7 +137,7 @@ ProductSchedule choose_products(const GemmKernel& gemm, const ProductTraits& tra
   return best;
 }
 
-Expr elements_of_parts(const GemmKernel& gemm, const ProductSchedule& schedule) {
+Expr elements_of_parts(const GemmKernel& gemm, const GemmSchedule& schedule) {
   const Expr tiles = gemm.batch * sym::ceildiv(gemm.rows, schedule.rows) *
                      sym::ceildiv(gemm.columns, schedule.columns);
   return tiles * (std::int64_t{schedule.parts} * schedule.rows * schedule.columns);

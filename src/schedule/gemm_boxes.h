@@ -13,17 +13,17 @@ namespace inkle::schedule {
 // in memory; nothing, where the copy engine cannot take it.
 [[nodiscard]] std::optional<GemmKernel::Boxes> boxes_of(const View& operand, bool is_right,
                                                         abi::DType dtype,
-                                                        const ProductSchedule& schedule);
+                                                        const GemmSchedule& schedule);
 
-struct ProductTraits {
+struct GemmTraits {
   bool b_in_panels = false;  // its columns are its last dimension
   bool has_parts = true;     // terms may be multiplied in parts
 };
 // The tile that takes the least time by the rules of the device; symbolic sizes count as hinted.
 // Without rows: there is none.
-[[nodiscard]] ProductSchedule choose_products(const GemmKernel& gemm, const ProductTraits& traits,
-                                              const abi::Target& device);
+[[nodiscard]] GemmSchedule choose_gemm_schedule(const GemmKernel& gemm, const GemmTraits& traits,
+                                                const abi::Target& device);
 // Elements of the sums of parts.
-[[nodiscard]] Expr elements_of_parts(const GemmKernel& gemm, const ProductSchedule& schedule);
+[[nodiscard]] Expr elements_of_parts(const GemmKernel& gemm, const GemmSchedule& schedule);
 
 }  // namespace inkle::schedule

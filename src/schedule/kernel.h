@@ -323,9 +323,9 @@ void for_each_loops(const Kernel& kernel, const std::function<void(const LoopKer
 inline constexpr std::int32_t kTileAcross = 8;
 inline constexpr std::int32_t kTileDown = 16;
 
-// How blocks share matrix products: two warpgroups multiply, half of a tile of the result each or,
+// How blocks share a GEMM: two warpgroups multiply, half of a tile of the result each or,
 // by `ping_pong`, a tile each in turns; terms are copied `stages` ahead.
-struct ProductSchedule {
+struct GemmSchedule {
   std::int32_t rows = 128;
   std::int32_t columns = 256;
   std::int32_t stages = 4;
@@ -334,7 +334,7 @@ struct ProductSchedule {
   std::int32_t terms = 64;    // of a stage
   std::int32_t group = 8;     // blocks of rows whose tiles follow each other
   std::int32_t blocks = 132;  // most of the grid; each has tile after tile
-  friend bool operator==(const ProductSchedule&, const ProductSchedule&) = default;
+  friend bool operator==(const GemmSchedule&, const GemmSchedule&) = default;
 };
 
 // Everything that differs between machines. Printable, replayable.
@@ -356,8 +356,8 @@ struct Schedule {
   std::int64_t grain = 1;
   // On a GPU; the other fields are then unused.
   std::optional<BlockSchedule> blocks;
-  // On a GPU, of matrix products; of `blocks` then the threads count.
-  std::optional<ProductSchedule> products;
+  // On a GPU, of GEMMs; of `blocks` then the threads count.
+  std::optional<GemmSchedule> gemm;
 };
 
 // Parallel iterations [0, extent) of the kernel function under this schedule:

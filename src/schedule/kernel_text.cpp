@@ -381,7 +381,7 @@ BlockSchedule parse_blocks(std::string_view text) {
 }
 
 std::string to_string(const Schedule& s) {
-  if (const auto& p = s.products) {
+  if (const auto& p = s.gemm) {
     return fmt::format(
         "schedule products rows {} columns {} stages {} terms {} group {} blocks {}{}{}", p->rows,
         p->columns, p->stages, p->terms, p->group, p->blocks, p->ping_pong ? " ping_pong" : "",
@@ -469,10 +469,10 @@ Expr parallel_extent(const Kernel& kernel, const Schedule& schedule, sym::Contex
            sym::ceildiv(attention->q_length, schedule.row_block);
   }
   if (const auto* gemm = std::get_if<GemmKernel>(&kernel.body)) {
-    if (const auto& products = schedule.products) {
-      const Expr tiles = gemm->batch * sym::ceildiv(gemm->rows, products->rows) *
-                         sym::ceildiv(gemm->columns, products->columns) * products->parts;
-      return sym::min(tiles, context.constant(products->blocks));
+    if (const auto& tile = schedule.gemm) {
+      const Expr tiles = gemm->batch * sym::ceildiv(gemm->rows, tile->rows) *
+                         sym::ceildiv(gemm->columns, tile->columns) * tile->parts;
+      return sym::min(tiles, context.constant(tile->blocks));
     }
     return gemm->batch * sym::ceildiv(gemm->rows, schedule.row_block) *
            sym::ceildiv(gemm->columns, schedule.column_block);

@@ -23,15 +23,15 @@ bool copies_boxes(const GemmProblem& problem) { return problem.boxes.size() == 2
 
 std::vector<WgmmaConfig> wgmma_configs(const GemmProblem&, const abi::Target& target) {
   std::vector<WgmmaConfig> configs;
-  for (const abi::ProductTile& tile : target.products.tiles) {
+  for (const abi::GemmTile& tile : target.gemm.tiles) {
     if (tile.rows == 0) continue;
     WgmmaConfig config;
     config.rows = tile.rows;
     config.columns = tile.columns;
     config.stages = tile.stages;
     config.ping_pong = tile.ping_pong;
-    config.terms = target.products.terms;
-    config.group = target.products.group;
+    config.terms = target.gemm.terms;
+    config.group = target.gemm.group;
     config.blocks = target.parallelism;
     config.shared_bytes = target.l1_bytes;
     configs.push_back(config);

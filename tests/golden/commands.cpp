@@ -78,7 +78,7 @@ std::string opt(std::string_view text, std::span<const std::string> args) {
     } else if (arg == "--safe-attention") {
       context.options.safe_attention = true;
     } else if (arg == "--merge") {
-      context.options.products = passes::ProductCosts{800e12, 2.5e-6};  // of a GPU
+      context.options.gemm_costs = passes::GemmCosts{800e12, 2.5e-6};  // of a GPU
     } else if (arg.starts_with("--joint=")) {
       context.options.forward_outputs = std::stoul(std::string(value));
     } else if (arg.starts_with("--skip=")) {
@@ -497,7 +497,7 @@ std::string from_templates(std::string_view text, std::span<const std::string> a
       const auto config = codegen::cpu::attention_config(row, problem, kernel->schedule, cpu);
       out += written(row, problem, config, context, passes);
     } else if (const auto* w = std::get_if<schedule::GemmKernel>(&kernel->kernel.body);
-               w != nullptr && kernel->schedule.products) {
+               w != nullptr && kernel->schedule.gemm) {
       kernel::Kernel made =
           codegen::cuda::write_gemm(kernel->kernel, *w, kernel->schedule, context);
       out += schedule::to_string(kernel->schedule) + "\n";

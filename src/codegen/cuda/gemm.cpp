@@ -39,7 +39,7 @@ templates::GemmProblem wgmma_problem(const schedule::Kernel& kernel,
   return problem;
 }
 
-templates::WgmmaConfig wgmma_config(const schedule::ProductSchedule& schedule) {
+templates::WgmmaConfig wgmma_config(const schedule::GemmSchedule& schedule) {
   templates::WgmmaConfig config;
   config.rows = schedule.rows;
   config.columns = schedule.columns;
@@ -54,9 +54,9 @@ templates::WgmmaConfig wgmma_config(const schedule::ProductSchedule& schedule) {
 
 kernel::Kernel write_gemm(const schedule::Kernel& kernel, const schedule::GemmKernel& gemm,
                           const schedule::Schedule& schedule, sym::Context& context) {
-  INKLE_CHECK(schedule.products.has_value(), "kernel {} has no tiles", kernel.name);
+  INKLE_CHECK(schedule.gemm.has_value(), "kernel {} has no tiles", kernel.name);
   const templates::GemmProblem problem = wgmma_problem(kernel, gemm);
-  const templates::WgmmaConfig config = wgmma_config(*schedule.products);
+  const templates::WgmmaConfig config = wgmma_config(*schedule.gemm);
   const templates::WgmmaTemplate& row =
       templates::first_match(templates::wgmma_templates(), problem);
   if (const std::string lacks = row.needs(problem, config); !lacks.empty()) {

@@ -9,7 +9,7 @@ namespace inkle::codegen::cuda {
 
 [[nodiscard]] templates::GemmProblem wgmma_problem(const schedule::Kernel& kernel,
                                                    const schedule::GemmKernel& gemm);
-[[nodiscard]] templates::WgmmaConfig wgmma_config(const schedule::ProductSchedule& schedule);
+[[nodiscard]] templates::WgmmaConfig wgmma_config(const schedule::GemmSchedule& schedule);
 
 // Throws Unsupported, saying what the problem lacks for the template.
 [[nodiscard]] kernel::Kernel write_gemm(const schedule::Kernel& kernel,

@@ -115,11 +115,11 @@ bool is_all(const std::vector<std::int64_t>& list, std::int64_t value) {
 std::optional<TensorDescription> as_matrix(TensorDescription t) {
   name_layout(t, true);
   if (t.strides[1] != 1) return std::nullopt;
-  std::int64_t places = t.sizes[0];
-  for (std::size_t d = 2; d < t.sizes.size(); ++d) places *= t.sizes[d];
+  std::int64_t pixels = t.sizes[0];
+  for (std::size_t d = 2; d < t.sizes.size(); ++d) pixels *= t.sizes[d];
   const std::int64_t step = t.sizes.size() > 2 ? t.strides.back() : t.strides[0];
-  if (step != t.sizes[1] || t.strides[0] * t.sizes[0] != places * t.sizes[1]) return std::nullopt;
-  return TensorDescription{t.dtype, {places, t.sizes[1]}, {t.sizes[1], 1}};
+  if (step != t.sizes[1] || t.strides[0] * t.sizes[0] != pixels * t.sizes[1]) return std::nullopt;
+  return TensorDescription{t.dtype, {pixels, t.sizes[1]}, {t.sizes[1], 1}};
 }
 
 TensorDescription transposed(TensorDescription matrix) {
@@ -128,12 +128,11 @@ TensorDescription transposed(TensorDescription matrix) {
   return matrix;
 }
 
-// A 1x1 convolution, or a gradient of one, as a matrix product, which reads weights without packing
+// A 1x1 convolution, or a gradient of one, as a GEMM, which reads weights without packing
 // them. nullopt for other convolutions.
-std::optional<PrimitiveDescription> as_product(const abi::ConvolutionCall& call,
-                                               const TensorDescription& x,
-                                               const TensorDescription& w,
-                                               const TensorDescription& y) {
+std::optional<PrimitiveDescription> as_gemm(const abi::ConvolutionCall& call,
+                                            const TensorDescription& x, const TensorDescription& w,
+                                            const TensorDescription& y) {
   const TensorDescription& window = call.weight_gradient ? y : w;
   if (call.groups != 1 || call.has_bias || !call.post_ops.empty() || !is_all(call.stride, 1) ||
       !is_all(call.padding, 0) || !is_all({window.sizes.begin() + 2, window.sizes.end()}, 1)) {
@@ -193,9 +192,8 @@ CompiledCall compile_gradient(const abi::ConvolutionCall& call,
   result.is_empty = has_no_elements(result.destination);
   result.is_fill = !result.is_empty && (has_no_elements(x) || has_no_elements(gradient));
   if (result.is_empty || result.is_fill) return result;
-  const auto product = as_product(call, x, gradient, result.destination);
-  make_primitives(product ? *product : describe_gradient(call, x, gradient, result.destination),
-                  result);
+  const auto gemm = as_gemm(call, x, gradient, result.destination);
+  make_primitives(gemm ? *gemm : describe_gradient(call, x, gradient, result.destination), result);
   return result;
 }
 
@@ -222,9 +220,9 @@ CompiledCall compile(const abi::ConvolutionCall& call, std::span<const std::int6
     return result;
   }
   // Weights that stay are packed for a convolution once; others are not worth it.
-  const auto product = stable_weights ? std::nullopt : as_product(call, x, w, result.destination);
-  if (product) {
-    make_primitives(*product, result);
+  const auto gemm = stable_weights ? std::nullopt : as_gemm(call, x, w, result.destination);
+  if (gemm) {
+    make_primitives(*gemm, result);
     return result;
   }
   PrimitiveDescription d = describe(call, x, w, result.destination);

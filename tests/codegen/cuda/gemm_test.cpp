@@ -322,7 +322,7 @@ std::string notes_of(Product& product) {
   return notes;
 }
 
-WgmmaConfig config_of(const abi::ProductTile& tile) {
+WgmmaConfig config_of(const abi::GemmTile& tile) {
   WgmmaConfig config;
   config.rows = tile.rows;
   config.columns = tile.columns;
@@ -335,7 +335,7 @@ WgmmaConfig config_of(const abi::ProductTile& tile) {
 void compile_all(const std::function<void(const WgmmaConfig&)>& check) {
   std::string why_not;
   if (!find_nvrtc(why_not)) GTEST_SKIP() << why_not;
-  for (const abi::ProductTile& tile : abi::target_named("sm_90a")->products.tiles) {
+  for (const abi::GemmTile& tile : abi::target_named("sm_90a")->gemm.tiles) {
     if (tile.rows > 0) check(config_of(tile));
   }
 }
