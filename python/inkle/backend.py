@@ -255,7 +255,7 @@ def compile_graph(
     if (compiled := joint.compiled_graph(gm)) is not None:
         return compiled
     parameters = set() if training else _parameter_positions(gm)
-    if segments.must_cut(gm):
+    if segments.must_split(gm):
 
         def compile_part(
             part: torch.fx.GraphModule, weights: set[int], of_part: Callers

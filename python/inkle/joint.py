@@ -98,7 +98,7 @@ def examine(
 def _refuse(gm: torch.fx.GraphModule) -> None:
     if torch._dynamo.config.compiled_autograd:
         raise UnsupportedGraph("compiled autograd reads the nodes of the backward")
-    if segments.must_cut(gm):
+    if segments.must_split(gm):
         raise UnsupportedGraph("it has numbers, effects or tensors of other kinds")
     for node in gm.graph.nodes:
         if node.op == "get_attr" and isinstance(getattr(gm, node.target, None), torch.nn.Module):

@@ -24,16 +24,16 @@ from inkle.sizes import is_jagged, tensors_of
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def must_cut(gm: torch.fx.GraphModule) -> bool:
+def must_split(gm: torch.fx.GraphModule) -> bool:
     """Whether a size or number of the graph is known only while it runs or has no value, calls have
     effects, or there are tensors that the compiler has no type for."""
-    is_cut = any(
+    has_boundary = any(
         _binds(node) or _is_float(node) or _has_effect(node) or _is_foreign(node)
         if node.op == "call_function"
         else node.op == "placeholder" and is_jagged(node.meta.get("val"))
         for node in gm.graph.nodes
     )
-    return is_cut or bool(host_sizes.expressions(gm))
+    return has_boundary or bool(host_sizes.expressions(gm))
 
 
 def compile_segments(
@@ -43,7 +43,8 @@ def compile_segments(
     callers: Callers,
 ) -> Callable[..., Any]:
     """A boxed callable for the graph. ``parameters``: positions of arguments that are weights;
-    ``compile_part`` compiles a graph without cuts, as ``compile_graph`` does. ``callers``: of the graph."""
+    ``compile_part`` compiles a graph without boundaries, as ``compile_graph`` does. ``callers``: of the
+    graph."""
     computed = host_sizes.add_nodes(gm)
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     weights = {placeholders[i] for i in parameters}
@@ -57,7 +58,7 @@ def compile_segments(
             positions = {i for i, n in enumerate(part.inputs) if n in weights}
             part.run = compile_part(part.module, positions, _callers(part, placeholders, restrided))
             steps.append(part)
-        steps += [_Eager(node) for node in level.cuts]
+        steps += [_Eager(node) for node in level.boundaries]
     output = next(n for n in gm.graph.nodes if n.op == "output")
     return _driver(placeholders, steps, output)
 
@@ -100,8 +101,8 @@ def _has_foreign(value: Any) -> bool:
     )
 
 
-def _is_cut(node: Node) -> bool:
-    """Runs in eager, between graphs."""
+def _is_boundary(node: Node) -> bool:
+    """Runs in eager, at a boundary of graphs."""
     if node.target is operator.getitem and isinstance(node.args[0], Node):
         return False
     is_float = _is_float(node) and not _is_scalar(node)
@@ -109,9 +110,9 @@ def _is_cut(node: Node) -> bool:
 
 
 def _is_scalar(node: Node) -> bool:
-    """Arithmetic on sizes, and what checks them; or one of several results of a cut."""
+    """Arithmetic on sizes, and what checks them; or one of several results of a node at a boundary."""
     meta = node.meta.get("val")
-    if node.target is operator.getitem and _is_cut(node.args[0]):
+    if node.target is operator.getitem and _is_boundary(node.args[0]):
         return True
     if isinstance(meta, _SYMBOLIC) or isinstance(meta, (int, float)):
         return True
@@ -123,11 +124,12 @@ def _is_scalar(node: Node) -> bool:
 
 @dataclasses.dataclass
 class _Level:
-    """Nodes that need the same cuts to have run: scalars first, then the graph, then cuts."""
+    """Nodes that need the same boundaries to have run: scalars first, then the graph, then the nodes at its
+    boundary."""
 
     scalars: list[Node] = dataclasses.field(default_factory=list)
     nodes: list[Node] = dataclasses.field(default_factory=list)
-    cuts: list[Node] = dataclasses.field(default_factory=list)
+    boundaries: list[Node] = dataclasses.field(default_factory=list)
 
 
 def _levels(gm: torch.fx.GraphModule) -> list[_Level]:
@@ -143,25 +145,25 @@ def _levels(gm: torch.fx.GraphModule) -> list[_Level]:
     writers = []
     for node in calls:
         level = max((at[n] for n in node.all_input_nodes if n in at), default=0)
-        is_cut = _is_cut(node)
-        is_scalar = not is_cut and _is_scalar(node)
+        is_boundary = _is_boundary(node)
+        is_scalar = not is_boundary and _is_scalar(node)
         if is_scalar and any(n in in_graph and at[n] == level for n in node.all_input_nodes):
             level += 1
         if _is_random(node):
             random = level = max(level, random)
         if _writes(node) or any(n in writers for n in node.all_input_nodes):
             writers.append(node)
-        elif not is_cut and not is_scalar:
+        elif not is_boundary and not is_scalar:
             in_graph.add(node)
-        # What a cut makes is known from the next level on.
-        at[node] = level + 1 if is_cut else level
+        # What a node at a boundary makes is known from the next level on.
+        at[node] = level + 1 if is_boundary else level
     last = max(at.values(), default=0)
     levels = [_Level() for _ in range(last + 1)]
     for node in calls:
         if node in writers:
             levels[last].nodes.append(node)
-        elif _is_cut(node):
-            levels[at[node] - 1].cuts.append(node)
+        elif _is_boundary(node):
+            levels[at[node] - 1].boundaries.append(node)
         elif _is_scalar(node):
             levels[at[node]].scalars.append(node)
         else:
@@ -193,8 +195,8 @@ def _written(node: Node) -> Iterator[Node]:
 
 @dataclasses.dataclass
 class _Part:
-    """A graph between cuts: reads ``inputs`` (nodes of the whole graph), makes ``outputs``; ``nodes``: its
-    own, of the whole graph."""
+    """A graph between boundaries: reads ``inputs`` (nodes of the whole graph), makes ``outputs``;
+    ``nodes``: its own, of the whole graph."""
 
     module: torch.fx.GraphModule
     inputs: list[Node]

@@ -220,7 +220,7 @@ PARTS = {
     "compiler": failing((backend, "get_compiler"), (pair, "get_compiler")),
     "GPU": failing((backend, "gpu_of"), (pair, "gpu_of")),
     "looking for halves": failing((joint, "compiled_graph")),
-    "looking for cuts": failing((segments, "must_cut")),
+    "looking for boundaries": failing((segments, "must_split")),
     "looking for weights": failing((backend, "_parameter_positions")),
     "telling strides": failing((layouts, "report")),
     "all of a graph": failing((backend, "compile_graph")),
