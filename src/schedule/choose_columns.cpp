@@ -69,13 +69,13 @@ class Chooser {
   }
 
  private:
-  struct Cut {
+  struct Split {
     Program program;
     std::vector<BufferId> parts;
   };
 
-  std::optional<ProgramCost> cost(const Cut& cut) const {
-    const auto scheduled = finish_(cut.program, cut.parts);
+  std::optional<ProgramCost> cost(const Split& split) const {
+    const auto scheduled = finish_(split.program, split.parts);
     if (!scheduled) return std::nullopt;
     return cost_of(*scheduled);
   }
@@ -84,17 +84,17 @@ class Chooser {
   void try_family(const ColumnFamily& family) {
     std::vector<ColumnFamily> taken = taken_;
     taken.push_back(family);
-    Cut cut{program_, {}};
-    cut.parts = split_columns(cut.program, device_, taken, device_.parallelism / 2);
-    if (cut.parts.size() == (best_ ? best_->parts.size() : 0)) return;
+    Split split{program_, {}};
+    split.parts = split_columns(split.program, device_, taken, device_.parallelism / 2);
+    if (split.parts.size() == (best_ ? best_->parts.size() : 0)) return;
     if (!cost_) cost_ = cost({program_, {}});
-    const auto with = cost_ ? cost(cut) : std::nullopt;
+    const auto with = cost_ ? cost(split) : std::nullopt;
     if (!with) return;
     const std::string_view why = objection_of(*cost_, *with, device_.split.split_saves);
     report(family, *with, why);
     if (!why.empty()) return;
     taken_ = std::move(taken);
-    best_ = std::move(cut);
+    best_ = std::move(split);
     cost_ = with;
   }
 
@@ -113,7 +113,7 @@ class Chooser {
   const abi::Target& device_;
   const FinishSchedule& finish_;
   std::vector<ColumnFamily> taken_;
-  std::optional<Cut> best_;          // with these
+  std::optional<Split> best_;        // with these
   std::optional<ProgramCost> cost_;  // of it
 };
 

@@ -259,7 +259,7 @@ class Fuser {
     // Threads of a block share a scan; a consumer would need values of other threads.
     const bool is_scan = nest.kind == NestKind::scan && !rulebook_.shares_rows();
     if ((is_fusable(nest) || is_scan) && !touches_mutated(nest)) {
-      if (!is_scan && !rulebook_.is_gathered(nest)) merge_producers(n);
+      if (!is_scan && !rulebook_.is_column_part(nest)) merge_producers(n);
       for (const auto& [score, g] : ranked(n)) {
         if (is_scan && groups_[g].members.front().nest.kind != NestKind::scan) continue;
         std::string why;
@@ -356,7 +356,7 @@ class Fuser {
   bool may_join(std::size_t g) const {
     return fusable_[g] && !nests_[g].empty() &&
            std::all_of(nests_[g].begin(), nests_[g].end(), [&](std::size_t n) {
-             return is_fusable(program_.nests[n]) && !rulebook_.is_gathered(program_.nests[n]);
+             return is_fusable(program_.nests[n]) && !rulebook_.is_column_part(program_.nests[n]);
            });
   }
 

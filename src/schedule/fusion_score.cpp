@@ -92,8 +92,8 @@ FusionRulebook::FusionRulebook(const Program& program, const abi::Target& target
 
 std::optional<Group> FusionRulebook::can_fuse(const Group& group, const Nest& nest,
                                               std::string& why) const {
-  std::optional<Group> joined = is_gathered(nest)
-                                    ? gather(group, nest, program_, why)
+  std::optional<Group> joined = is_column_part(nest)
+                                    ? join_sequential_rows(group, nest, program_, why)
                                     : join(group, nest, program_, options_.inverts, why);
   if (!joined) return std::nullopt;
   if (starves(group, *joined)) {
@@ -143,8 +143,8 @@ FusionScore FusionRulebook::score_fusion(const Touched& first, const Touched& se
   return score;
 }
 
-bool FusionRulebook::is_gathered(const Nest& nest) const {
-  return nest.stores.size() == 1 && has(options_.gathered, nest.stores[0].buffer);
+bool FusionRulebook::is_column_part(const Nest& nest) const {
+  return nest.stores.size() == 1 && has(options_.column_parts, nest.stores[0].buffer);
 }
 
 // Whether what lies next to each other in memory are different outer iterations.

@@ -52,7 +52,7 @@ class FusionRulebook {
   [[nodiscard]] const Touched& touched(std::size_t nest) const { return touched_[nest]; }
 
   // The nest accumulates across its group's sequential rows (schedule/sequential_rows.h).
-  [[nodiscard]] bool is_gathered(const loop::Nest& nest) const;
+  [[nodiscard]] bool is_column_part(const loop::Nest& nest) const;
   // Threads of a block share a row, and its memory.
   [[nodiscard]] bool shares_rows() const { return rules_.row_threads > 0; }
   // Of a buffer: its bytes, the nests that read it, and whether it is no temporary of the program.

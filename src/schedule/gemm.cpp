@@ -54,7 +54,7 @@ class PanelGemms : GemmSteps {
     const Expr batches = take_panels(g, right, context_);
     KernelStep step = step_of(m, right, left ? &left->operand : nullptr);
     if (!write_epilogue(m, g, step)) return;
-    panels_.cut(g, step.schedule);
+    panels_.tile(g, step.schedule);
     step.kernel.sources = scheduled_.steps[s].sources;
     if (computes) add_missing(step.kernel.sources, scheduled_.steps[*maker].sources);
     if (left) add_missing(step.kernel.sources, scheduled_.steps[left->step].sources);

@@ -69,13 +69,13 @@ class BlockGemms : GemmSteps {
     step.kernel.body = std::move(g);
     const auto next = reader(s, m, read);
     const bool joined = next && join(*next, m, step);
-    if (!cut(a, m.b, traits, step)) return;
+    if (!choose_tile(a, m.b, traits, step)) return;
     const std::size_t at = place(s, std::move(step), joined ? &*next : nullptr);
     if (left) absorb(*maker, at);
   }
 
   // The tile that suits the epilogue, and the boxes of it; false: there is none.
-  bool cut(const View& a, const View& b, const GemmTraits& traits, KernelStep& step) {
+  bool choose_tile(const View& a, const View& b, const GemmTraits& traits, KernelStep& step) {
     auto& g = std::get<GemmKernel>(step.kernel.body);
     const GemmSchedule tiles = choose_gemm_schedule(g, traits, device_);
     if (tiles.rows == 0) return false;

@@ -164,7 +164,7 @@ double PanelChoice::choose(GemmKernel& g, bool whole) const {
   return least / (static_cast<double>(rows) * static_cast<double>(columns));
 }
 
-void PanelChoice::cut(const GemmKernel& g, Schedule& schedule) const {
+void PanelChoice::tile(const GemmKernel& g, Schedule& schedule) const {
   schedule.lanes = device_.vector_bytes / 4;
   schedule.row_block = rows_of_task(g.rows.constant(), most_rows(g), g.group);
   schedule.column_block = up(device_.loops.gemm_columns, g.panel);

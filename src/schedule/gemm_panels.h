@@ -31,8 +31,8 @@ class PanelChoice {
   // Sets panel and group to the register block that computes the fewest sums; what they cost
   // for each that is needed. With `whole` one whose panels are all full; 0 where there is none.
   double choose(GemmKernel& g, bool whole) const;
-  // Rows and columns of a task, and its lanes.
-  void cut(const GemmKernel& g, Schedule& schedule) const;
+  // Sets rows and columns of a task, and its lanes.
+  void tile(const GemmKernel& g, Schedule& schedule) const;
   // What is expected of both: sums that are computed, needed or not, against those of the library,
   // which has fewer to compute but another kernel, or post-ops, behind it, or before it. Panels of
   // what is no parameter, and of parameters that change, are packed in every call.

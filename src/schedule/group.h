@@ -69,7 +69,7 @@ void drop_unit_dims(loop::Nest& nest, sym::Context& context);
 struct FuseOptions {
   // Results of nests that join the kernel of their rows where they can
   // (schedule/sequential_rows.h).
-  std::vector<loop::BufferId> gathered;
+  std::vector<loop::BufferId> column_parts;
   bool inverts = false;        // as join() has it
   bool deterministic = false;  // as in Options
 };

@@ -84,7 +84,7 @@ void split_columns_of(State& s);
 
 void fuse_groups(State& s) {
   s.groups = fuse(program(s), s.options.target,
-                  {.gathered = s.column_parts,
+                  {.column_parts = s.column_parts,
                    .inverts = s.inverts_loops,
                    .deterministic = s.options.deterministic});
 }
@@ -246,8 +246,8 @@ void split_columns_of(State& s) {
         split_columns(program(s), s.options.target, column_families(program(s), false));
   } else {
     s.column_parts = choose_columns(program(s), s.options.target,
-                                    [&](Program cut, std::vector<loop::BufferId> parts) {
-                                      return finish_schedule(s, std::move(cut), std::move(parts));
+                                    [&](Program split, std::vector<loop::BufferId> parts) {
+                                      return finish_schedule(s, std::move(split), std::move(parts));
                                     });
   }
 }

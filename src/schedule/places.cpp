@@ -28,17 +28,17 @@ class Places {
         params_(step.kernel.params),
         param_buffers_(step.buffers) {}
 
-  void linearise(std::vector<Draft>& drafts, const std::vector<Scratch>& gathered) {
+  void linearise(std::vector<Draft>& drafts, const std::vector<Scratch>& carried) {
     std::map<BufferId, ScratchPlace> scratch;
-    for (std::size_t g = 0; g < gathered.size(); ++g) {
+    for (std::size_t g = 0; g < carried.size(); ++g) {
       ScratchPlace place;
       place.number = static_cast<std::uint32_t>(g);
       const Expr one = context_.constant(1);
-      place.digits = {{{one, gathered[g].elements, one}}};
+      place.digits = {{{one, carried[g].elements, one}}};
       place.origin = {context_.constant(0)};
       place.store_indices = {context_.constant(0)};
       scratch.emplace(static_cast<BufferId>(program_.buffers.size() + g), std::move(place));
-      kernel_.scratch.push_back(gathered[g]);
+      kernel_.scratch.push_back(carried[g]);
     }
     for (Draft& draft : drafts) {
       for (const Pending& store : draft.stores) {
@@ -226,9 +226,9 @@ class Places {
 
 }  // namespace
 
-void place_accesses(std::vector<Draft>& drafts, const std::vector<Scratch>& gathered,
+void place_accesses(std::vector<Draft>& drafts, const std::vector<Scratch>& carried,
                     const Placing& placing, LoopKernel& kernel, KernelStep& step) {
-  Places(placing, kernel, step).linearise(drafts, gathered);
+  Places(placing, kernel, step).linearise(drafts, carried);
 }
 
 }  // namespace inkle::schedule

@@ -35,9 +35,9 @@ struct Placing {
 };
 
 // Makes all accesses of `drafts` linear. Adds scratch arrays to `kernel`, first those of
-// `gathered`, whose buffers are numbered after the program's, and sets the parameters of `step` and
+// `carried`, whose buffers are numbered after the program's, and sets the parameters of `step` and
 // their buffers: what is loaded, in order, then what is stored.
-void place_accesses(std::vector<Draft>& drafts, const std::vector<Scratch>& gathered,
+void place_accesses(std::vector<Draft>& drafts, const std::vector<Scratch>& carried,
                     const Placing& placing, LoopKernel& kernel, KernelStep& step);
 
 }  // namespace inkle::schedule

@@ -198,9 +198,9 @@ class Finder {
   std::vector<ColumnFamily> families_;
 };
 
-class Cutter {
+class ColumnSplitter {
  public:
-  Cutter(Program& program, const abi::Target& device, std::int64_t least_parts)
+  ColumnSplitter(Program& program, const abi::Target& device, std::int64_t least_parts)
       : program_(program), device_(device), least_parts_(least_parts) {}
 
   std::vector<BufferId> run(std::span<const ColumnFamily> families) {
@@ -209,7 +209,7 @@ class Cutter {
     std::vector<bool> gone(program_.nests.size(), false);
     for (const ColumnFamily& family : families) {
       for (const std::size_t n : family.sums) {
-        if (cut(program_.nests[n], family, after[std::max(n, family.rows)])) gone[n] = true;
+        if (split_nest(program_.nests[n], family, after[std::max(n, family.rows)])) gone[n] = true;
       }
     }
     std::vector<Nest> result;
@@ -253,7 +253,7 @@ class Cutter {
     return static_cast<std::int32_t>(16 / std::max<std::int64_t>(narrowest, 2));
   }
 
-  bool cut(const Nest& nest, const ColumnFamily& family, std::vector<Nest>& result) {
+  bool split_nest(const Nest& nest, const ColumnFamily& family, std::vector<Nest>& result) {
     const std::int64_t wanted = wanted_parts(nest, family);
     if (wanted < 2) return false;
     Nest divided = nest;
@@ -387,11 +387,11 @@ std::vector<ColumnFamily> column_families(const Program& program, bool dense) {
 std::vector<BufferId> split_columns(Program& program, const abi::Target& device,
                                     std::span<const ColumnFamily> families,
                                     std::int64_t least_parts) {
-  return Cutter(program, device, least_parts).run(families);
+  return ColumnSplitter(program, device, least_parts).run(families);
 }
 
-std::optional<Group> gather(const Group& group, const Nest& nest, const Program& program,
-                            std::string& why) {
+std::optional<Group> join_sequential_rows(const Group& group, const Nest& nest,
+                                          const Program& program, std::string& why) {
   sym::Context& context = *program.context;
   const bool is_plain =
       std::all_of(group.members.begin(), group.members.end(), [](const Member& member) {

@@ -41,9 +41,10 @@ struct ColumnFamily {
                                                         std::span<const ColumnFamily> families,
                                                         std::int64_t least_parts = 0);
 
-// The group of rows with such a part, its loops over the part's rows sequential; or nothing and
-// the reason.
-[[nodiscard]] std::optional<Group> gather(const Group& group, const loop::Nest& nest,
-                                          const loop::Program& program, std::string& why_not);
+// The group of rows with such a nest, which sums the columns of a part, and its loops over the
+// part's rows sequential; or nothing and the reason.
+[[nodiscard]] std::optional<Group> join_sequential_rows(const Group& group, const loop::Nest& nest,
+                                                        const loop::Program& program,
+                                                        std::string& why_not);
 
 }  // namespace inkle::schedule

@@ -233,7 +233,7 @@ class KernelBuilder {
     add_pointwise(each);
   }
 
-  bool is_gathered(BufferId buffer) const { return buffer >= program_.buffers.size(); }
+  bool is_carried(BufferId buffer) const { return buffer >= program_.buffers.size(); }
 
   void note_written(const Member& member, std::size_t stage) {
     for (const loop::Store& store : member.nest.stores) written_in_[store.buffer] = stage;
@@ -361,7 +361,7 @@ class KernelBuilder {
   // kernel alone.
   void order_updates(Draft& draft) const {
     const auto is_update = [&](const Pending& p) {
-      return !is_gathered(p.buffer) && program_.buffers[p.buffer].role == loop::BufferRole::input;
+      return !is_carried(p.buffer) && program_.buffers[p.buffer].role == loop::BufferRole::input;
     };
     if (draft.stage.kind != StageKind::pointwise || group_.unordered ||
         std::none_of(draft.stores.begin(), draft.stores.end(), is_update)) {
@@ -378,7 +378,7 @@ class KernelBuilder {
   // --- Buffers ------------------------------------------------------------------------------
 
   bool is_internal(BufferId buffer) const {
-    return !is_gathered(buffer) && written_in_.contains(buffer) && !is_external_(buffer);
+    return !is_carried(buffer) && written_in_.contains(buffer) && !is_external_(buffer);
   }
 
   void drop_unread_scratch() {

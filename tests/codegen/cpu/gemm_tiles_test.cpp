@@ -62,7 +62,7 @@ class Product {
     const schedule::PanelChoice choice(program_, target, false, false);
     program_.context = std::shared_ptr<sym::Context>(&context_, [](sym::Context*) {});
     choice.choose(g, false);
-    choice.cut(g, schedule_);
+    choice.tile(g, schedule_);
     panel_ = g.panel;
     if (sizes.computes) compute_left(g);
     g.a = (v[0] * g.rows + v[1]) * ((sizes.terms + sizes.gap) / 2) + v[3];
