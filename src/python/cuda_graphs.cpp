@@ -22,7 +22,7 @@ constexpr std::size_t kMostShapes = 16;
 constexpr int kMostMoves = 8;
 // Captures of one set of shapes whose results the caller gets as they are: a loop holds one
 // result while the next is made.
-constexpr std::size_t kMostLent = 3;
+constexpr std::size_t kMostUncopied = 3;
 // Results up to here are copied: that takes less than another capture.
 constexpr std::int64_t kMostCopiedBytes = 1 << 20;
 // CPU inputs up to this many bytes are compared with their earlier contents in each replay.
@@ -283,7 +283,8 @@ CudaGraphs::Capture* CudaGraphs::choose(Entry& entry, const nb::list& arguments)
     // What was made while capturing lies in memory that other captured graphs use, too.
     const auto is_late = [](const ResultRecipe& r) { return r.base.is_valid() && !r.is_early; };
     if (made != nullptr) {
-      made->is_copied = all.size() > kMostLent || result_bytes(made->results) <= kMostCopiedBytes ||
+      made->is_copied = all.size() > kMostUncopied ||
+                        result_bytes(made->results) <= kMostCopiedBytes ||
                         std::any_of(made->results.begin(), made->results.end(), is_late);
     }
     return made;

@@ -158,7 +158,7 @@ def test_graphs_without_memory_are_given_up(moves):
     assert recorded == int(moves) and "memory" in reason
 
 
-@pytest.mark.parametrize("rows", [32, 1024])  # results that are copied, and lent
+@pytest.mark.parametrize("rows", [32, 1024])  # results that are copied, and that are not
 def test_graphs_of_one_callable_in_two_threads(rows):
     def function(x):
         return (x * 2 + 1).softmax(-1)

@@ -94,7 +94,7 @@ class Choice final : public Convolutions {
   void warm_up() override {
     const std::lock_guard lock(search_mutex_);
     const Scope scope(device_);
-    const Apart apart(device_);
+    const RelaxedCaptureMode relaxed(device_);
     (void)finder_->find_algorithms(0, small_shape(), kCandidates);
   }
 
@@ -236,7 +236,7 @@ class Choice final : public Convolutions {
     parallel_for(
         0, static_cast<std::int64_t>(workers), 1, [&](std::int64_t first, std::int64_t last) {
           const Scope scope(device_);
-          const Apart apart(device_);
+          const RelaxedCaptureMode relaxed(device_);
           for (auto c = static_cast<std::size_t>(first); c < static_cast<std::size_t>(last); ++c) {
             for (std::size_t w = c; w < wanted.size(); w += workers) {
               found[w] = find_candidates(c, wanted[w], kCandidates);

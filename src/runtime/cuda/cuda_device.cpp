@@ -190,13 +190,13 @@ class CudaDevice final : public Device {
     driver::check(api_, api_.stream_is_capturing(stream, &status), "asking for a stream's state");
     return status != 0;
   }
-  int stand_apart() override {
+  int relax_capture_mode() override {
     int mode = driver::kCaptureRelaxed;
     driver::check(api_, api_.exchange_capture_mode(&mode),
                   "leaving the stream capture mode of the thread");
     return mode;
   }
-  void step_back(int before) override { api_.exchange_capture_mode(&before); }
+  void restore_capture_mode(int before) override { api_.exchange_capture_mode(&before); }
 
   Event make_event() override {
     Event event = nullptr;

@@ -99,9 +99,9 @@ class Device {
   [[nodiscard]] virtual bool is_capturing(Stream stream) = 0;
   // Sets the calling thread's capture mode to relaxed: its calls outside of streams (allocate, load
   // code) neither invalidate captures of other threads nor fail because of them. Returns the mode
-  // that step_back() restores.
-  [[nodiscard]] virtual int stand_apart() = 0;
-  virtual void step_back(int before) = 0;
+  // that restore_capture_mode() restores.
+  [[nodiscard]] virtual int relax_capture_mode() = 0;
+  virtual void restore_capture_mode(int before) = 0;
 
   [[nodiscard]] virtual Event make_event() = 0;
   virtual void free_event(Event event) = 0;
@@ -166,12 +166,13 @@ class OwnedEvent {
 };
 
 // The calling thread has the relaxed capture mode for the life of this object.
-class Apart {
+class RelaxedCaptureMode {
  public:
-  explicit Apart(Device& device) : device_(device), before_(device.stand_apart()) {}
-  ~Apart() { device_.step_back(before_); }
-  Apart(const Apart&) = delete;
-  Apart& operator=(const Apart&) = delete;
+  explicit RelaxedCaptureMode(Device& device)
+      : device_(device), before_(device.relax_capture_mode()) {}
+  ~RelaxedCaptureMode() { device_.restore_capture_mode(before_); }
+  RelaxedCaptureMode(const RelaxedCaptureMode&) = delete;
+  RelaxedCaptureMode& operator=(const RelaxedCaptureMode&) = delete;
 
  private:
   Device& device_;

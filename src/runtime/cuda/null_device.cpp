@@ -228,8 +228,8 @@ class NullDeviceOf final : public NullDevice {
   void synchronize(Stream /*stream*/) override {}
   void synchronize_all() override {}
   bool is_capturing(Stream /*stream*/) override { return is_capturing_; }
-  int stand_apart() override { return 0; }
-  void step_back(int /*before*/) override {}
+  int relax_capture_mode() override { return 0; }
+  void restore_capture_mode(int /*before*/) override {}
   void set_capturing(bool is_capturing) override { is_capturing_ = is_capturing; }
   Event make_event() override {
     ++events_;
