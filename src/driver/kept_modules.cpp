@@ -20,34 +20,29 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 }
 
 // Throws json::exception for what is not there or of another type.
-struct Place {
+struct KernelRecord {
   std::string module;
   abi::DeviceKernel kernel;
   std::int64_t workspace_bytes = 0;
   std::string text;  // of the kernel IR
 };
 
-std::string to_text(const Place& place) {
-  const abi::DeviceKernel& k = place.kernel;
-  return json{{"module", place.module},
-              {"entry", k.entry},
-              {"threads", k.block_threads},
-              {"shared", k.shared_bytes},
-              {"cluster", k.cluster_blocks},
-              {"has_workspace", k.has_workspace},
-              {"can_fail", k.can_fail},
-              {"waits", k.waits},
-              {"co_resident", k.co_resident},
-              {"workspace", place.workspace_bytes},
-              {"text", place.text}}
+std::string to_text(const KernelRecord& record) {
+  const abi::DeviceKernel& k = record.kernel;
+  return json{{"module", record.module},      {"entry", k.entry},
+              {"threads", k.block_threads},   {"shared", k.shared_bytes},
+              {"cluster", k.cluster_blocks},  {"has_workspace", k.has_workspace},
+              {"can_fail", k.can_fail},       {"waits", k.waits},
+              {"co_resident", k.co_resident}, {"workspace", record.workspace_bytes},
+              {"text", record.text}}
       .dump();
 }
 
-std::optional<Place> place_of(std::string_view text) {
+std::optional<KernelRecord> record_of(std::string_view text) {
   try {
     const json from = json::parse(text);
-    Place place{.module = from.at("module").get<std::string>()};
-    abi::DeviceKernel& k = place.kernel;
+    KernelRecord record{.module = from.at("module").get<std::string>()};
+    abi::DeviceKernel& k = record.kernel;
     k.entry = from.at("entry").get<std::string>();
     k.block_threads = from.at("threads").get<std::int32_t>();
     k.shared_bytes = from.at("shared").get<std::int64_t>();
@@ -56,11 +51,11 @@ std::optional<Place> place_of(std::string_view text) {
     k.can_fail = from.at("can_fail").get<bool>();
     k.waits = from.at("waits").get<bool>();
     k.co_resident = from.at("co_resident").get<bool>();
-    place.workspace_bytes = from.at("workspace").get<std::int64_t>();
-    place.text = from.at("text").get<std::string>();
+    record.workspace_bytes = from.at("workspace").get<std::int64_t>();
+    record.text = from.at("text").get<std::string>();
     const bool makes_sense = !k.entry.empty() && k.block_threads > 0 && k.shared_bytes >= 0 &&
-                             k.cluster_blocks > 0 && place.workspace_bytes >= 0;
-    if (makes_sense) return place;
+                             k.cluster_blocks > 0 && record.workspace_bytes >= 0;
+    if (makes_sense) return record;
   } catch (const json::exception& error) {
     log(LogChannel::cache, "a kernel of the cache is compiled anew: {}", error.what());
   }
@@ -110,14 +105,14 @@ std::optional<TargetKernel> KeptModules::find(const TargetUnit& unit) {
   if (store_ == nullptr || context == nullptr) return {};
   const auto entry = store_->find(key_of(unit), unit.name);
   if (!entry) return {};
-  std::optional<Place> place = place_of(text_of(*entry));
-  if (!place) return {};
+  std::optional<KernelRecord> record = record_of(text_of(*entry));
+  if (!record) return {};
   TargetKernel found;
-  found.image = module(place->module);
+  found.image = module(record->module);
   if (found.image == nullptr) return {};
-  found.device = std::move(place->kernel);
-  found.scratch_bytes = context->constant(place->workspace_bytes);
-  found.text = std::move(place->text);
+  found.device = std::move(record->kernel);
+  found.scratch_bytes = context->constant(record->workspace_bytes);
+  found.text = std::move(record->text);
   return found;
 }
 

@@ -93,13 +93,13 @@ Block* Addresses::block_of(const Thread& thread, const AccessCode& access, std::
   return block;
 }
 
-Place Addresses::locate(const Thread& thread, const AccessCode& access, std::uint32_t lane,
-                        bool reports) {
+MemoryLocation Addresses::locate(const Thread& thread, const AccessCode& access, std::uint32_t lane,
+                                 bool reports) {
   const std::int64_t at = element(thread, access, lane, reports);
   if (at < 0) return {};
   Block* block = block_of(thread, access, lane, reports);
   if (block == nullptr) return {};
-  return place(*block, access.memory, at);
+  return location_of(*block, access.memory, at);
 }
 
 void Addresses::check_form(const Thread& thread, const Instruction& i, const AccessCode& access) {
@@ -183,7 +183,7 @@ void Accesses::private_write(Thread& thread, MemoryId memory, std::int64_t eleme
 
 // --- Shared and global memory
 
-Scalar Accesses::read(Thread& thread, const AccessCode& access, Place place) {
+Scalar Accesses::read(Thread& thread, const AccessCode& access, MemoryLocation location) {
   const Memory& memory = code_.kernel().memories[access.memory];
   const std::int64_t bytes = element_bytes(memory);
   addresses_.check_dependency(thread, access.memory);
@@ -193,63 +193,64 @@ Scalar Accesses::read(Thread& thread, const AccessCode& access, Place place) {
                 access.scope,
                 access.order != Order::weak,
                 false};
-  order_.record_read(thread, access.memory, place, bytes, actor_of(thread), record,
+  order_.record_read(thread, access.memory, location, bytes, actor_of(thread), record,
                      access.is_constant);
-  Watchers::watch(thread, *place.storage, place.byte);
+  Watchers::watch(thread, *location.storage, location.byte);
   if (access.order != Order::weak) {
-    if (const Version* version = histories_.out_of_date(thread, place)) {
+    if (const Version* version = histories_.out_of_date(thread, location)) {
       const bool now = access.order == Order::acquire || access.order == Order::acquire_release;
       order_.acquire_from(thread, version->releases, now, access.scope);
       if (!thread.frames.empty()) thread.reads.back().has_changed = true;  // it will be another
       return loop::read_element(memory.dtype, version->value.data());
     }
-    order_.acquire(thread, place, access.order, access.scope);
+    order_.acquire(thread, location, access.order, access.scope);
   }
-  return loop::read_element(memory.dtype, place.storage->data() + place.byte);
+  return loop::read_element(memory.dtype, location.storage->data() + location.byte);
 }
 
-void Accesses::write(Thread& thread, const AccessCode& access, Place place, Scalar value) {
+void Accesses::write(Thread& thread, const AccessCode& access, MemoryLocation location,
+                     Scalar value) {
   const Memory& memory = code_.kernel().memories[access.memory];
   const std::int64_t bytes = element_bytes(memory);
   addresses_.check_dependency(thread, access.memory);
-  addresses_.check_writable(thread, access.memory, place.byte, place.byte + bytes);
+  addresses_.check_writable(thread, access.memory, location.byte, location.byte + bytes);
   Record record{thread.channel,
                 thread.clock,
                 code_.at(thread).operation,
                 access.scope,
                 access.order != Order::weak,
                 false};
-  order_.record_write(thread, access.memory, place, bytes, actor_of(thread), record);
+  order_.record_write(thread, access.memory, location, bytes, actor_of(thread), record);
   if (access.order != Order::weak) {
-    HappensBefore::publish(thread, place, access.order, access.scope, false);
-  } else if (!place.storage->releases().empty()) {
-    place.storage->releases().erase(place.byte / place.storage->unit());
+    HappensBefore::publish(thread, location, access.order, access.scope, false);
+  } else if (!location.storage->releases().empty()) {
+    location.storage->releases().erase(location.byte / location.storage->unit());
   }
   std::array<std::byte, 8> made{};
   loop::write_element(memory.dtype, made.data(), value);
-  if (access.order != Order::weak || !place.storage->histories().empty()) {
-    histories_.remember(thread, record.clock, place, bytes, made);
+  if (access.order != Order::weak || !location.storage->histories().empty()) {
+    histories_.remember(thread, record.clock, location, bytes, made);
   }
-  change(thread, place, std::span(made).first(static_cast<std::size_t>(bytes)));
+  change(thread, location, std::span(made).first(static_cast<std::size_t>(bytes)));
 }
 
 Scalar Accesses::read(Thread& thread, const AccessCode& access, std::int64_t element) {
   if (addresses_.is_private(access.memory)) return private_read(thread, access.memory, element);
-  return read(thread, access, addresses_.place(*thread.block, access.memory, element));
+  return read(thread, access, addresses_.location_of(*thread.block, access.memory, element));
 }
 
 void Accesses::write(Thread& thread, const AccessCode& access, std::int64_t element, Scalar value) {
   if (addresses_.is_private(access.memory)) {
     return private_write(thread, access.memory, element, value);
   }
-  write(thread, access, addresses_.place(*thread.block, access.memory, element), value);
+  write(thread, access, addresses_.location_of(*thread.block, access.memory, element), value);
 }
 
-void Accesses::change(Thread& thread, Place place, std::span<const std::byte> value) {
-  std::byte* data = place.storage->data() + place.byte;
+void Accesses::change(Thread& thread, MemoryLocation location, std::span<const std::byte> value) {
+  std::byte* data = location.storage->data() + location.byte;
   if (std::equal(value.begin(), value.end(), data)) return;
   std::copy(value.begin(), value.end(), data);
-  watchers_.touch(thread, *place.storage, place.byte);
+  watchers_.touch(thread, *location.storage, location.byte);
 }
 
 void Accesses::load(Thread& thread, const Instruction& i) {
@@ -263,8 +264,8 @@ void Accesses::load(Thread& thread, const Instruction& i) {
       const std::int64_t at = addresses_.element(thread, access, l);
       if (at >= 0) value = private_read(thread, access.memory, at);
     } else {
-      const Place place = addresses_.locate(thread, access, l);
-      if (place.storage != nullptr) value = read(thread, access, place);
+      const MemoryLocation location = addresses_.locate(thread, access, l);
+      if (location.storage != nullptr) value = read(thread, access, location);
     }
     set_slot(thread, i.result, l, to_bits(value, i.dtype));
   }
@@ -281,8 +282,8 @@ void Accesses::store(Thread& thread, const Instruction& i) {
       const std::int64_t at = addresses_.element(thread, access, l);
       if (at >= 0) private_write(thread, access.memory, at, value);
     } else {
-      const Place place = addresses_.locate(thread, access, l);
-      if (place.storage != nullptr) write(thread, access, place, value);
+      const MemoryLocation location = addresses_.locate(thread, access, l);
+      if (location.storage != nullptr) write(thread, access, location, value);
     }
   }
 }
@@ -326,8 +327,8 @@ Scalar combine(AtomicOp op, DType dtype, Scalar old, Scalar value, Scalar desire
 
 void Accesses::update(Thread& thread, const Instruction& i, const AccessCode& access,
                       std::uint32_t lane) {
-  const Place place = addresses_.locate(thread, access, lane);
-  if (place.storage == nullptr) return;
+  const MemoryLocation location = addresses_.locate(thread, access, lane);
+  if (location.storage == nullptr) return;
   const Memory& memory = code_.kernel().memories[access.memory];
   const std::int64_t bytes = element_bytes(memory);
   // An atomic without an order is a relaxed one of the whole device.
@@ -335,13 +336,13 @@ void Accesses::update(Thread& thread, const Instruction& i, const AccessCode& ac
   const Order order = is_weak ? Order::relaxed : access.order;
   const Scope scope = is_weak ? Scope::gpu : access.scope;
   addresses_.check_dependency(thread, access.memory);
-  addresses_.check_writable(thread, access.memory, place.byte, place.byte + bytes);
+  addresses_.check_writable(thread, access.memory, location.byte, location.byte + bytes);
   const Record record{thread.channel, thread.clock, i.operation, scope, true, false};
-  order_.record_read(thread, access.memory, place, bytes, actor_of(thread), record, false);
-  Watchers::watch(thread, *place.storage, place.byte);
+  order_.record_read(thread, access.memory, location, bytes, actor_of(thread), record, false);
+  Watchers::watch(thread, *location.storage, location.byte);
   const bool acquires = order == Order::acquire || order == Order::acquire_release;
-  order_.acquire(thread, place, acquires ? Order::acquire : Order::relaxed, scope);
-  const Scalar old = loop::read_element(memory.dtype, place.storage->data() + place.byte);
+  order_.acquire(thread, location, acquires ? Order::acquire : Order::relaxed, scope);
+  const Scalar old = loop::read_element(memory.dtype, location.storage->data() + location.byte);
   const AtomicOp op = code_.kernel().detail<Atomic>(i.operation).op;
   const Scalar value = to_scalar(code_.get(thread, code_.operand(i, 0), lane), i.dtype);
   const Scalar desired = op == AtomicOp::compare_exchange
@@ -352,12 +353,12 @@ void Accesses::update(Thread& thread, const Instruction& i, const AccessCode& ac
   const bool writes =
       op != AtomicOp::compare_exchange || to_bits(old, i.dtype) == to_bits(value, i.dtype);
   if (!writes) return;
-  order_.record_write(thread, access.memory, place, bytes, actor_of(thread), record);
-  HappensBefore::publish(thread, place, order, scope, true);
+  order_.record_write(thread, access.memory, location, bytes, actor_of(thread), record);
+  HappensBefore::publish(thread, location, order, scope, true);
   std::array<std::byte, 8> bits{};
   loop::write_element(memory.dtype, bits.data(), made);
-  histories_.remember(thread, record.clock, place, bytes, bits);
-  change(thread, place, std::span(bits).first(static_cast<std::size_t>(bytes)));
+  histories_.remember(thread, record.clock, location, bytes, bits);
+  change(thread, location, std::span(bits).first(static_cast<std::size_t>(bytes)));
 }
 
 }  // namespace inkle::kernel

@@ -24,10 +24,11 @@ class Addresses {
                        std::int64_t column);
   Block* block_of(const Thread& thread, const AccessCode& access, std::uint32_t lane,
                   bool reports = true);
-  Place locate(const Thread& thread, const AccessCode& access, std::uint32_t lane,
-               bool reports = true);
-  [[nodiscard]] Place place(Block& block, MemoryId memory, std::int64_t element) const {
-    return memory_.place(block, memory, element);
+  MemoryLocation locate(const Thread& thread, const AccessCode& access, std::uint32_t lane,
+                        bool reports = true);
+  [[nodiscard]] MemoryLocation location_of(Block& block, MemoryId memory,
+                                           std::int64_t element) const {
+    return memory_.location_of(block, memory, element);
   }
   [[nodiscard]] const Layout& layout(const Thread& thread, MemoryId memory) const {
     return memory_.table(*thread.block).layouts[memory];
@@ -70,11 +71,11 @@ class Accesses {
  private:
   [[nodiscard]] Scalar private_read(const Thread& thread, MemoryId memory, std::int64_t element);
   void private_write(Thread& thread, MemoryId memory, std::int64_t element, Scalar value);
-  [[nodiscard]] Scalar read(Thread& thread, const AccessCode& access, Place place);
-  void write(Thread& thread, const AccessCode& access, Place place, Scalar value);
+  [[nodiscard]] Scalar read(Thread& thread, const AccessCode& access, MemoryLocation location);
+  void write(Thread& thread, const AccessCode& access, MemoryLocation location, Scalar value);
   void update(Thread& thread, const Instruction& i, const AccessCode& access, std::uint32_t lane);
   // Puts the value there, of which others are told.
-  void change(Thread& thread, Place place, std::span<const std::byte> value);
+  void change(Thread& thread, MemoryLocation location, std::span<const std::byte> value);
 
   const ThreadCode& code_;
   const LaunchMemory& memory_;

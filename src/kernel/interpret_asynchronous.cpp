@@ -197,8 +197,8 @@ void AsynchronousCopies::copy(Thread& thread, const Instruction& i) {
     Block* block = addresses_.block_of(thread, to, l);
     if (block == nullptr) continue;
     for (std::int64_t e = 0; e < info.elements; ++e) {
-      const Place read = addresses_.place(*thread.block, from.memory, first + e);
-      const Place written = addresses_.place(*block, to.memory, target + e);
+      const MemoryLocation read = addresses_.location_of(*thread.block, from.memory, first + e);
+      const MemoryLocation written = addresses_.location_of(*block, to.memory, target + e);
       order_.record_read(thread, from.memory, read, size, actor, record, from.is_constant);
       order_.record_write(thread, to.memory, written, size, actor, record);
       std::copy_n(read.storage->data() + read.byte, size, written.storage->data() + written.byte);
@@ -337,7 +337,7 @@ void AsynchronousCopies::perform(BulkCopy copy) {
       std::fill_n(storage.data() + byte, size, std::byte{});
       return;
     }
-    const Place from = addresses_.place(*thread.block, map.of, element);
+    const MemoryLocation from = addresses_.location_of(*thread.block, map.of, element);
     order_.record_read(thread, map.of, from, size, actor, record, false);
     std::copy_n(from.storage->data() + from.byte, size, storage.data() + byte);
   });
@@ -381,7 +381,7 @@ void AsynchronousCopies::bulk_store(Thread& thread, const Instruction& i) {
     if (!fits(thread, storage, info.shared.memory, byte, size)) return;
     order_.record_read(thread, info.shared.memory, {&storage, byte, 0}, size, reader, read, false);
     if (element < 0) return;
-    const Place to = addresses_.place(*thread.block, map.of, element);
+    const MemoryLocation to = addresses_.location_of(*thread.block, map.of, element);
     order_.record_write(thread, map.of, to, size, writer, written);
     std::copy_n(storage.data() + byte, size, to.storage->data() + to.byte);
   });

@@ -65,13 +65,13 @@ void Fragments::load_or_store(Thread& thread, const Instruction& i) {
     const Element at = fragment_element(type, member, e);
     Scalar element;
     const bool is_there = at.row < rows && at.column < columns;
-    const std::int64_t place =
+    const std::int64_t position =
         is_there ? addresses_.element(thread, access, at.row, at.column) : -1;
-    if (place >= 0 && loads) {
-      element = accesses_.read(thread, code, place);
-    } else if (place >= 0) {
+    if (position >= 0 && loads) {
+      element = accesses_.read(thread, code, position);
+    } else if (position >= 0) {
       element = to_scalar(code_.get(thread, element_ref(fragment, e), 0), type.dtype);
-      accesses_.write(thread, code, place, element);
+      accesses_.write(thread, code, position, element);
     }
     if (loads) set_slot(thread, element_ref(fragment, e), 0, to_bits(element, type.dtype));
   }
@@ -191,7 +191,7 @@ Fragments::Matrix Fragments::read_tile(const Thread& thread, std::uint32_t numbe
     for (std::int32_t c = 0; c < std::min<std::int64_t>(tile.columns, columns); ++c) {
       const std::int64_t element = addresses_.element(thread, tile, r, c);
       if (element < 0) continue;
-      const Place from = addresses_.place(*thread.block, code.memory, element);
+      const MemoryLocation from = addresses_.location_of(*thread.block, code.memory, element);
       order_.record_read(thread, code.memory, from, element_bytes(memory), actor, record, false);
       matrix.at(r, c) = loop::read_element(memory.dtype, from.storage->data() + from.byte).real;
     }

@@ -4,22 +4,22 @@
 
 namespace inkle::kernel {
 
-void Histories::remember(const Thread& thread, std::uint32_t clock, Place place, std::int64_t bytes,
-                         std::span<const std::byte> value) const {
+void Histories::remember(const Thread& thread, std::uint32_t clock, MemoryLocation location,
+                         std::int64_t bytes, std::span<const std::byte> value) const {
   if (!is_kept_) return;
-  const std::int64_t unit = place.byte / place.storage->unit();
-  History& history = place.storage->histories()[unit];
+  const std::int64_t unit = location.byte / location.storage->unit();
+  History& history = location.storage->histories()[unit];
   if (history.versions.empty()) {
     Version before;
-    std::copy_n(place.storage->data() + place.byte, bytes, before.value.begin());
+    std::copy_n(location.storage->data() + location.byte, bytes, before.value.begin());
     history.versions.push_back(std::move(before));
   }
   Version version;
   version.channel = thread.channel;
   version.clock = clock;
   std::copy_n(value.begin(), bytes, version.value.begin());
-  const auto published = place.storage->releases().find(unit);
-  if (published != place.storage->releases().end()) version.releases = published->second;
+  const auto published = location.storage->releases().find(unit);
+  if (published != location.storage->releases().end()) version.releases = published->second;
   history.versions.push_back(std::move(version));
   if (history.versions.size() > History::kMost) {
     history.versions.erase(history.versions.begin());
@@ -40,9 +40,9 @@ void note_read(const Thread& thread, History& history, std::int64_t version) {
 
 }  // namespace
 
-const Version* Histories::out_of_date(const Thread& thread, Place place) {
-  auto& histories = place.storage->histories();
-  const auto at = histories.find(place.byte / place.storage->unit());
+const Version* Histories::out_of_date(const Thread& thread, MemoryLocation location) {
+  auto& histories = location.storage->histories();
+  const auto at = histories.find(location.byte / location.storage->unit());
   if (at == histories.end()) return nullptr;
   History& history = at->second;
   const auto sees = [&](Channel channel, std::uint32_t clock) {

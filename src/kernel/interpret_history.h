@@ -15,10 +15,10 @@ class Histories {
   Histories(bool is_kept, std::uint64_t seed) : is_kept_(is_kept), random_(seed) {}
   // A write of the location, at this clock of the thread, has been published; `value` is what the
   // location will hold.
-  void remember(const Thread& thread, std::uint32_t clock, Place place, std::int64_t bytes,
-                std::span<const std::byte> value) const;
+  void remember(const Thread& thread, std::uint32_t clock, MemoryLocation location,
+                std::int64_t bytes, std::span<const std::byte> value) const;
   // The value that a strong read sees where it is not the last; null: the last.
-  const Version* out_of_date(const Thread& thread, Place place);
+  const Version* out_of_date(const Thread& thread, MemoryLocation location);
 
  private:
   bool is_kept_;

@@ -129,7 +129,8 @@ void LaunchMemory::bind_storages(Table& table, const Instance& instance, Finding
   }
 }
 
-Place LaunchMemory::place(Block& block, MemoryId memory, std::int64_t element) const {
+MemoryLocation LaunchMemory::location_of(Block& block, MemoryId memory,
+                                         std::int64_t element) const {
   const Table& table = this->table(block);
   const Layout& layout = table.layouts[memory];
   const std::int64_t byte = element * layout.element_bytes;

@@ -23,7 +23,7 @@ struct Table {
   std::int64_t clusters = 0;  // blocks / blocks of a cluster
 };
 
-struct Place {
+struct MemoryLocation {
   Storage* storage = nullptr;
   std::int64_t byte = 0;
   std::int64_t offset = 0;  // of the memory's first element in the storage
@@ -45,7 +45,8 @@ class LaunchMemory {
     const Space space = kernel_.memories[memory].space;
     return space == Space::registers || space == Space::stack;
   }
-  [[nodiscard]] Place place(Block& block, MemoryId memory, std::int64_t element) const;
+  [[nodiscard]] MemoryLocation location_of(Block& block, MemoryId memory,
+                                           std::int64_t element) const;
   // A block's own memory and mbarriers.
   void start(Block& block) const;
   // What must hold when all is done.

@@ -212,15 +212,15 @@ Visible Machine::visible_of(Thread& thread) {
   const AccessCode& access = code_.program().accesses[i.detail];
   Visible visible{thread.order, 0, i.code != Code::load};
   if (i.width > 1) return visible;
-  const Place place = addresses_.locate(thread, access, 0, false);
-  if (place.storage == nullptr) return visible;
+  const MemoryLocation location = addresses_.locate(thread, access, 0, false);
+  if (location.storage == nullptr) return visible;
   std::uint64_t owner = static_cast<std::uint64_t>(thread.block->instance);
   if (code_.kernel().memories[access.memory].space == Space::shared) {
     const Block* block = addresses_.block_of(thread, access, 0, false);
     owner = (1ULL << 32) + block->page;
   }
   visible.location = ((owner * 4099 + access.memory) << 24) +
-                     static_cast<std::uint64_t>(place.byte - place.offset) + 1;
+                     static_cast<std::uint64_t>(location.byte - location.offset) + 1;
   return visible;
 }
 

@@ -25,11 +25,11 @@ bool covers(const Actor& actor, const Record& later, const Record& earlier) {
 
 }  // namespace
 
-bool HappensBefore::check_order(const Thread& thread, MemoryId memory, Place place,
+bool HappensBefore::check_order(const Thread& thread, MemoryId memory, MemoryLocation location,
                                 const Record& earlier, bool earlier_writes, const Actor& actor,
                                 const Record& record) {
-  const std::int64_t begin = place.byte - place.offset;
-  const std::int64_t end = begin + place.storage->unit();
+  const std::int64_t begin = location.byte - location.offset;
+  const std::int64_t end = begin + location.storage->unit();
   if (!sees(actor, earlier)) {
     const bool both_strong = earlier.is_strong && record.is_strong &&
                              agents_.reaches(earlier.scope, earlier.channel, record.channel) &&
@@ -54,23 +54,23 @@ bool HappensBefore::check_order(const Thread& thread, MemoryId memory, Place pla
   return false;
 }
 
-void HappensBefore::record_read(const Thread& thread, MemoryId memory, Place place,
+void HappensBefore::record_read(const Thread& thread, MemoryId memory, MemoryLocation location,
                                 std::int64_t bytes, const Actor& actor, Record record,
                                 bool is_constant) {
-  Storage& storage = *place.storage;
-  for (std::int64_t b = place.byte; b < place.byte + bytes; b += storage.unit()) {
+  Storage& storage = *location.storage;
+  for (std::int64_t b = location.byte; b < location.byte + bytes; b += storage.unit()) {
     Storage::Cell& cell = storage.cell(b / storage.unit());
-    const Place here{&storage, b, place.offset};
+    const MemoryLocation here{&storage, b, location.offset};
     if (!cell.is_initialised) {
-      findings_.add(ReportKind::uninitialised, thread, memory, b - place.offset,
-                    b - place.offset + storage.unit(), "it is read before it is written");
+      findings_.add(ReportKind::uninitialised, thread, memory, b - location.offset,
+                    b - location.offset + storage.unit(), "it is read before it is written");
       cell.is_initialised = true;  // once is enough
     }
     if (is_constant) {
       cell.is_read_as_constant = true;
       if (cell.writes > 0) {
-        findings_.add(ReportKind::constant_written, thread, memory, b - place.offset,
-                      b - place.offset + storage.unit(),
+        findings_.add(ReportKind::constant_written, thread, memory, b - location.offset,
+                      b - location.offset + storage.unit(),
                       "the launch has written what it reads as constant", &cell.write);
       }
     }
@@ -91,15 +91,15 @@ void HappensBefore::record_read(const Thread& thread, MemoryId memory, Place pla
   }
 }
 
-void HappensBefore::record_write(const Thread& thread, MemoryId memory, Place place,
+void HappensBefore::record_write(const Thread& thread, MemoryId memory, MemoryLocation location,
                                  std::int64_t bytes, const Actor& actor, Record record) {
-  Storage& storage = *place.storage;
-  for (std::int64_t b = place.byte; b < place.byte + bytes; b += storage.unit()) {
+  Storage& storage = *location.storage;
+  for (std::int64_t b = location.byte; b < location.byte + bytes; b += storage.unit()) {
     Storage::Cell& cell = storage.cell(b / storage.unit());
-    const Place here{&storage, b, place.offset};
+    const MemoryLocation here{&storage, b, location.offset};
     if (cell.is_read_as_constant) {
-      findings_.add(ReportKind::constant_written, thread, memory, b - place.offset,
-                    b - place.offset + storage.unit(),
+      findings_.add(ReportKind::constant_written, thread, memory, b - location.offset,
+                    b - location.offset + storage.unit(),
                     "the launch writes what it has read as constant", &cell.read);
     }
     cell.is_initialised = true;
@@ -153,9 +153,10 @@ void add_release(std::vector<Release>& list, const Release& release) {
 
 }  // namespace
 
-void HappensBefore::acquire(Thread& thread, Place place, Order order, Scope scope) const {
-  auto& releases = place.storage->releases();
-  const auto at = releases.find(place.byte / place.storage->unit());
+void HappensBefore::acquire(Thread& thread, MemoryLocation location, Order order,
+                            Scope scope) const {
+  auto& releases = location.storage->releases();
+  const auto at = releases.find(location.byte / location.storage->unit());
   if (at == releases.end()) return;
   const bool now = order == Order::acquire || order == Order::acquire_release;
   acquire_from(thread, at->second, now, scope);
@@ -175,9 +176,10 @@ void HappensBefore::acquire_from(Thread& thread, std::span<const Release> releas
   }
 }
 
-void HappensBefore::publish(Thread& thread, Place place, Order order, Scope scope, bool continues) {
-  const std::int64_t unit = place.byte / place.storage->unit();
-  std::vector<Release>& releases = place.storage->releases()[unit];
+void HappensBefore::publish(Thread& thread, MemoryLocation location, Order order, Scope scope,
+                            bool continues) {
+  const std::int64_t unit = location.byte / location.storage->unit();
+  std::vector<Release>& releases = location.storage->releases()[unit];
   if (!continues) releases.clear();
   if (order == Order::release || order == Order::acquire_release) {
     add_release(releases, {snapshot(thread), thread.fenced, thread.channel, scope});

@@ -32,23 +32,23 @@ class OwnLoads {
 
   [[nodiscard]] std::vector<bool> by_operation() const {
     std::vector<bool> out(kernel_.operations.size(), false);
-    for (const Place& load : loads_) {
-      out[load.operation] =
-          std::ranges::any_of(stores_, [&](const Place& store) { return covers(store, load); });
+    for (const AccessSite& load : loads_) {
+      out[load.operation] = std::ranges::any_of(
+          stores_, [&](const AccessSite& store) { return covers(store, load); });
     }
     return out;
   }
 
  private:
   using Condition = std::pair<ValueId, bool>;  // and whether it holds
-  struct Place {
+  struct AccessSite {
     OperationId operation;
     const Access* access;
     RegionId iteration;                 // the closest region around that is no branch's
     std::vector<Condition> conditions;  // inside of it
   };
 
-  static bool covers(const Place& store, const Place& load) {
+  static bool covers(const AccessSite& store, const AccessSite& load) {
     const auto holds = [&](const Condition& c) {
       return std::ranges::find(load.conditions, c) != load.conditions.end();
     };
@@ -61,8 +61,8 @@ class OwnLoads {
     for (const OperationId o : kernel_.regions[id].operations) {
       const Operation& op = kernel_[o];
       if ((op.op == Op::load || op.op == Op::store) && memories_[access_of(op)->memory]) {
-        auto& places = op.op == Op::load ? loads_ : stores_;
-        places.push_back({o, access_of(op), iteration, conditions_});
+        auto& sites = op.op == Op::load ? loads_ : stores_;
+        sites.push_back({o, access_of(op), iteration, conditions_});
       }
       for (std::size_t i = 0; i < op.regions.size(); ++i) {
         if (op.op != Op::branch) {
@@ -80,7 +80,7 @@ class OwnLoads {
 
   const Kernel& kernel_;
   const std::vector<bool>& memories_;
-  std::vector<Place> loads_, stores_;
+  std::vector<AccessSite> loads_, stores_;
   std::vector<Condition> conditions_;  // where the walk is
 };
 

@@ -130,12 +130,12 @@ Expr places(Pad pad) {
 }
 
 // One of the indices that position p of n was copied to.
-struct Place {
+struct CopiedIndex {
   Expr at;
   Val is_copy;
 };
 template <Fill fill>
-Place place(BodyBuilder& b, Pad pad, Expr number, Expr p, Expr n) {
+CopiedIndex copied_index(BodyBuilder& b, Pad pad, Expr number, Expr p, Expr n) {
   const auto constant = [&](std::int64_t value) { return b.constant(DType::i64, value); };
   const auto at_most = [&](Expr low, Expr high) {
     return b.binary(Opcode::less_equal, b.index(low), b.index(high));
@@ -144,7 +144,7 @@ Place place(BodyBuilder& b, Pad pad, Expr number, Expr p, Expr n) {
     return b.binary(Opcode::equal, b.index(e), b.index(value));
   };
   const Expr zero = b.context().constant(0), own = p + pad.low;
-  Place found{own, b.constant(DType::boolean, std::int64_t{1})};
+  CopiedIndex found{own, b.constant(DType::boolean, std::int64_t{1})};
   if (fill == Fill::reflection) {
     const std::int64_t which = *number.constant();
     if (which == 1 && may_copy(pad.low)) {
@@ -180,8 +180,8 @@ void lower_backward(Lowering& l) {
     std::vector<Expr> at(i.begin(), i.end());
     Val is_copy = b.constant(DType::boolean, std::int64_t{1});
     for (std::size_t d = 0; d < rank; ++d) {
-      const Place found =
-          place<fill>(b, pad_of(padding, d, rank), numbers[d], i[first + d], x.sizes[first + d]);
+      const CopiedIndex found = copied_index<fill>(b, pad_of(padding, d, rank), numbers[d],
+                                                   i[first + d], x.sizes[first + d]);
       at[first + d] = found.at;
       is_copy = b.logical_and(is_copy, found.is_copy);
     }

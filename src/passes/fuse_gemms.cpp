@@ -183,21 +183,22 @@ std::optional<Graph> fuse_gemms(const Graph& graph, PassContext& context) {
   if (!context.options.gemm_costs) return std::nullopt;
   const auto groups = Finder(graph, *context.options.gemm_costs).run();
   if (groups.empty()) return std::nullopt;
-  struct Place {
+  struct Position {
     std::size_t group, member;
   };
-  std::map<ValueId, Place> place;  // by result
+  std::map<ValueId, Position> positions;  // by result
   for (std::size_t g = 0; g < groups.size(); ++g) {
     for (std::size_t m = 0; m < groups[g].size(); ++m) {
-      place[graph.nodes[groups[g][m].node].results[0]] = {g, m};
+      positions[graph.nodes[groups[g][m].node].results[0]] = {g, m};
     }
   }
   std::vector<std::vector<ValueId>> parts(groups.size());
   Rewriter rewriter(graph, graph.name);
   return std::move(rewriter).run([&](Rewriter& r, const Node& mapped,
                                      const Node& original) -> std::optional<std::vector<ValueId>> {
-    const auto at = original.results.empty() ? place.end() : place.find(original.results[0]);
-    if (at == place.end()) return std::nullopt;
+    const auto at =
+        original.results.empty() ? positions.end() : positions.find(original.results[0]);
+    if (at == positions.end()) return std::nullopt;
     auto& made = parts[at->second.group];
     if (made.empty()) made = merged(r, groups[at->second.group], Finder::left(mapped));
     return std::vector<ValueId>{made[at->second.member]};

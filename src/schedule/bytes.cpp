@@ -32,11 +32,11 @@ class Counter {
 
  private:
   // Elements by the offset at which an access starts: accesses that start alike touch the same.
-  using Places = std::map<std::uint32_t, Expr>;
+  using ElementsByStart = std::map<std::uint32_t, Expr>;
 
-  Expr total(const Places& places, Expr whole) const {
+  Expr total(const ElementsByStart& by_start, Expr whole) const {
     Expr sum = context_.constant(0);
-    for (const auto& [start, elements] : places) sum = sum + elements;
+    for (const auto& [start, elements] : by_start) sum = sum + elements;
     return at_most(sum, whole);
   }
 
@@ -49,8 +49,8 @@ class Counter {
   }
 
   void touch(BufferId buffer, bool write, Expr start, Expr elements) {
-    Places& places = touched_[buffer][write ? 1 : 0];
-    const auto [at, is_new] = places.try_emplace(start.id(), elements);
+    ElementsByStart& by_start = touched_[buffer][write ? 1 : 0];
+    const auto [at, is_new] = by_start.try_emplace(start.id(), elements);
     if (is_new) return;
     if (at_most(at->second, elements) == at->second) at->second = elements;
   }
@@ -207,7 +207,7 @@ class Counter {
 
   const Program& program_;
   sym::Context& context_;
-  std::map<BufferId, std::array<Places, 2>> touched_;  // read, written
+  std::map<BufferId, std::array<ElementsByStart, 2>> touched_;  // read, written
 };
 
 // Operands that a contraction has to read.

@@ -43,14 +43,14 @@ class Keeper {
       analyse(stage);
       visited_.assign(stage.body.instructions.size(), false);
       for (const Val v : stage.body.yields) visit(stage.body, v);
-      for (const auto& [key, v] : fresh_) first_.try_emplace(key, Place{pass_, v});
+      for (const auto& [key, v] : fresh_) first_.try_emplace(key, Definition{pass_, v});
       fresh_.clear();
     }
     return std::move(plan_);
   }
 
  private:
-  struct Place {
+  struct Definition {
     std::size_t pass;
     Val value;
   };
@@ -137,7 +137,7 @@ class Keeper {
   KeepPlan plan_;
   std::size_t pass_ = 0;
   std::map<std::string, int> numbers_;
-  std::map<int, Place> first_;          // by key: where it was computed first
+  std::map<int, Definition> first_;     // by key: where it was computed first
   std::map<int, std::size_t> storage_;  // by key
   std::vector<std::pair<int, Val>> fresh_;
   std::vector<int> keys_;

@@ -110,12 +110,12 @@ std::optional<std::int64_t> period_of(Expr index) {
 // are neighbours, the slowest first. `first` is the loop of the outermost dimensions.
 std::optional<Order> joined_order(const Access& access, const std::vector<loop::Dim>& dims,
                                   std::size_t first) {
-  struct Place {
+  struct DimLoop {
     std::size_t loop;
     std::int64_t period;
     std::size_t dim;
   };
-  std::vector<Place> places;
+  std::vector<DimLoop> dim_loops;
   for (std::size_t d = 0; d < access.indices.size(); ++d) {
     std::optional<std::size_t> loop;
     for (std::size_t l = 0; l < dims.size(); ++l) {
@@ -124,18 +124,18 @@ std::optional<Order> joined_order(const Access& access, const std::vector<loop::
       loop = l;
     }
     if (access.indices[d].is_constant()) {  // one element: at any position
-      places.push_back({0, std::numeric_limits<std::int64_t>::max(), d});
+      dim_loops.push_back({0, std::numeric_limits<std::int64_t>::max(), d});
       continue;
     }
     const auto period = period_of(access.indices[d]);
     if (!loop || !period) return std::nullopt;
-    places.push_back({*loop == first ? 0 : *loop + 1, *period, d});
+    dim_loops.push_back({*loop == first ? 0 : *loop + 1, *period, d});
   }
-  std::stable_sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+  std::stable_sort(dim_loops.begin(), dim_loops.end(), [](const DimLoop& a, const DimLoop& b) {
     return a.loop != b.loop ? a.loop < b.loop : a.period > b.period;
   });
   Order order;
-  for (const Place& p : places) order.push_back(p.dim);
+  for (const DimLoop& p : dim_loops) order.push_back(p.dim);
   return order;
 }
 

@@ -72,11 +72,11 @@ class PatchWriter {
     std::int64_t channels = 0, height = 0, width = 0;
     bool channels_last = false;
 
-    struct Place {
+    struct Coordinates {
       Expr channel, row, column;
     };
     [[nodiscard]] std::int64_t depth() const { return channels * height * width; }
-    [[nodiscard]] Place place(Expr k) const {
+    [[nodiscard]] Coordinates coordinates(Expr k) const {
       if (channels_last) {
         return {sym::mod(k, channels), sym::floordiv(k, channels * width),
                 sym::mod(sym::floordiv(k, channels), width)};
@@ -106,7 +106,7 @@ class PatchWriter {
     Nest patches = empty_nest(convolution, NestKind::pointwise, "patches");
     const std::vector<Expr> at =
         add_loops(patches, std::array{images, rows, columns, depth}, context);
-    const Patch::Place from = patch.place(at[3]);
+    const Patch::Coordinates from = patch.coordinates(at[3]);
     BodyBuilder read(patches.body, context);
     read.yield(read.load(
         c.x, dtype,
@@ -131,9 +131,9 @@ class PatchWriter {
     product.accumulator = DType::f32;
     for (const Expr size : {dy[1], depth}) product.dims.push_back({context.index(size), size});
     const Expr o = product.dims[0].variable, k = product.dims[1].variable;
-    const Expr places = dy[0] * rows * columns;
-    const Expr p = context.index(places);
-    product.reduced = {{p, places}};
+    const Expr pixels = dy[0] * rows * columns;
+    const Expr p = context.index(pixels);
+    product.reduced = {{p, pixels}};
     const Expr image = sym::floordiv(p, rows * columns);
     const Expr row = sym::mod(sym::floordiv(p, columns), rows), column = sym::mod(p, columns);
     product.detail =
@@ -169,7 +169,7 @@ class PatchWriter {
         add_loops(product, std::array{images, rows, columns, outputs}, context);
     const Expr k = context.index(depth);
     product.reduced = {{k, depth}};
-    const Patch::Place in = patch.place(k);
+    const Patch::Coordinates in = patch.coordinates(k);
     product.detail = loop::Matmul{.a = {made, {of[0], of[1], of[2], k}},
                                   .b = {c.w, {of[3], in.channel, in.row, in.column}}};
     const BufferId sums =

@@ -30,9 +30,9 @@ std::vector<MemoryId> begin_kernel(const GemmProblem& problem, kernel::Builder& 
   return declared;
 }
 
-kernel::Values GemmBody::run(const loop::Body& body, ValueId given, const GemmPlace& place) {
+kernel::Values GemmBody::run(const loop::Body& body, ValueId given, const GemmIndices& indices) {
   given_ = given;
-  place_ = place;
+  indices_ = indices;
   values_.clear();
   for (loop::Val v = 0; v < body.instructions.size(); ++v) {
     const auto found = std::ranges::find(loaded, v, [](const auto& l) { return l.first; });
@@ -43,18 +43,18 @@ kernel::Values GemmBody::run(const loop::Body& body, ValueId given, const GemmPl
   return result;
 }
 
-void GemmBody::store(ValueId sum, const GemmPlace& place) {
-  const kernel::Values made = run(problem_.epilogue, sum, place);
+void GemmBody::store(ValueId sum, const GemmIndices& indices) {
+  const kernel::Values made = run(problem_.epilogue, sum, indices);
   for (const GemmStore& store : problem_.stores) {
     const MemoryId to = parameters_.at(store.parameter);
-    const Expr offset = at(store.offset, place);
+    const Expr offset = at(store.offset, indices);
     const Form form = form_of(offset) == Form::wide ? Form::wide : Form::each;
     b_.store(to, {offset}, b_.cast(made.at(store.yield), b_.kernel().memories[to].dtype), form);
   }
 }
 
-Expr GemmBody::at(Expr e, const GemmPlace& place) const {
-  const Expr values[] = {place.batch, place.row, place.column, place.term};
+Expr GemmBody::at(Expr e, const GemmIndices& indices) const {
+  const Expr values[] = {indices.batch, indices.row, indices.column, indices.term};
   std::vector<std::pair<Expr, Expr>> map;
   for (std::size_t v = 0; v < problem_.variables.size(); ++v) {
     const Expr variable = problem_.variables[v];
@@ -75,7 +75,7 @@ ValueId GemmBody::value(const Instruction& i) {
     case Opcode::constant:
       return abi::is_float(i.dtype) ? b_.real(i.dtype, i.real) : b_.integer(i.dtype, i.integer);
     case Opcode::index:
-      return b_.index(at(i.indices[0], place_));
+      return b_.index(at(i.indices[0], indices_));
     case Opcode::row:
       return given_;
     case Opcode::load:
@@ -93,7 +93,7 @@ ValueId GemmBody::load(const Instruction& i) {
   const kernel::Memory& memory = b_.kernel().memories[from];
   kernel::Access access;
   access.memory = from;
-  access.indices = {at(i.indices[0], place_)};
+  access.indices = {at(i.indices[0], indices_)};
   access.form = form_of(access.indices[0]);
   access.constant = constant_loads && memory.role == kernel::Role::in && !memory.may_alias;
   if (i.operand_count == 0) return b_.load(access);

@@ -12,7 +12,7 @@ namespace inkle::templates {
 
 // What the problem's variables are; `column` counts on with the lane. Those that a body does not
 // ask for may be null.
-struct GemmPlace {
+struct GemmIndices {
   Expr batch, row, column, term;
 };
 
@@ -28,11 +28,11 @@ class GemmBody {
 
   // The values of `body` there; `given` is row value 0.
   [[nodiscard]] kernel::Values run(const loop::Body& body, kernel::ValueId given,
-                                   const GemmPlace& place);
+                                   const GemmIndices& indices);
   // Stores what the epilogue makes of the sum.
-  void store(kernel::ValueId sum, const GemmPlace& place);
+  void store(kernel::ValueId sum, const GemmIndices& indices);
   // An expression of the problem there.
-  [[nodiscard]] Expr at(Expr e, const GemmPlace& place) const;
+  [[nodiscard]] Expr at(Expr e, const GemmIndices& indices) const;
 
   bool constant_loads = false;  // by the read-only cache, where nothing writes it
   // Loads whose elements lie elsewhere already.
@@ -49,7 +49,7 @@ class GemmBody {
   Expr lane_;
   // Of the body that is written.
   kernel::ValueId given_ = kernel::kNone;
-  GemmPlace place_;
+  GemmIndices indices_;
   kernel::Values values_;
 };
 

@@ -78,11 +78,11 @@ ValueId Multiplier::computed(const Tile& tile, std::int32_t fragment, Expr stage
     const Expr term = block_.first_term(tile, s) + k * kTerms + term_of_step;
     GemmBody left(problem_, block_.parameters, b_, {});
     left.constant_loads = true;
-    const GemmPlace place = {tile.batch,
-                             has_all_rows ? row : sym::min(row, problem_.rows - 1),
-                             {},
-                             has_all_terms ? term : sym::min(term, problem_.terms - 1)};
-    ValueId value = b_.cast(left.run(problem_.left, element, place)[0], DType::f32);
+    const GemmIndices indices = {tile.batch,
+                                 has_all_rows ? row : sym::min(row, problem_.rows - 1),
+                                 {},
+                                 has_all_terms ? term : sym::min(term, problem_.terms - 1)};
+    ValueId value = b_.cast(left.run(problem_.left, element, indices)[0], DType::f32);
     if (!has_all_terms) {
       value = b_.compute(Opcode::select, DType::f32,
                          {is(Opcode::less, term, problem_.terms), value, b_.real(DType::f32, 0)});

@@ -136,19 +136,20 @@ class TestHost : public runtime::cpu::Host {
 };
 
 // The allocation that a tensor lies in, and where: arguments come first. Nothing for no elements.
-struct Place {
+struct MemoryLocation {
   std::size_t allocation = 0;
   std::ptrdiff_t byte = 0;
 };
-std::optional<Place> place_of(const abi::TensorView& view, const std::vector<Memory>& arguments,
-                              const std::deque<Memory>& made) {
+std::optional<MemoryLocation> location_of(const abi::TensorView& view,
+                                          const std::vector<Memory>& arguments,
+                                          const std::deque<Memory>& made) {
   for (std::int32_t d = 0; d < view.rank; ++d) {
     if (view.sizes[d] == 0) return std::nullopt;
   }
   const auto* at = static_cast<const std::byte*>(view.data);
   for (std::size_t i = 0; i < arguments.size() + made.size(); ++i) {
     const Memory& m = i < arguments.size() ? arguments[i] : made[i - arguments.size()];
-    if (at >= m.data && at < m.data + m.bytes) return Place{i, at - m.data};
+    if (at >= m.data && at < m.data + m.bytes) return MemoryLocation{i, at - m.data};
   }
   throw InternalError("a result lies in no allocation");
 }
@@ -202,13 +203,13 @@ void check_sharing(const graph::Graph& graph, const std::vector<Memory>& argumen
     return sym::evaluate(output.offset, symbol_values(graph, integers)) *
            abi::size_of(output.view.dtype);
   };
-  std::map<std::uint32_t, Place> storages;
+  std::map<std::uint32_t, MemoryLocation> storages;
   std::map<std::size_t, std::string> owners;  // by allocation
   for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
     const graph::Output& output = graph.outputs[i];
     const auto found = host.returned.find(static_cast<std::uint32_t>(i));
     if (found == host.returned.end() || output.sharing == graph::Sharing::free) continue;
-    const auto place = place_of(found->second.view, arguments, host.memory);
+    const auto place = location_of(found->second.view, arguments, host.memory);
     if (!place) continue;
     const bool is_argument = place->allocation < arguments.size();
     if (is_argument != (output.sharing == graph::Sharing::argument)) {
@@ -223,7 +224,7 @@ void check_sharing(const graph::Graph& graph, const std::vector<Memory>& argumen
     }
     if (output.sharing == graph::Sharing::storage) {
       owner = fmt::format("storage {}", output.storage);
-      const Place begin{place->allocation, place->byte - byte_of(output)};
+      const MemoryLocation begin{place->allocation, place->byte - byte_of(output)};
       const auto [known, is_new] = storages.emplace(output.storage, begin);
       if (known->second.allocation != begin.allocation) fail(i, "does not share its storage");
       if (known->second.byte != begin.byte) fail(i, "lies elsewhere in its storage");
@@ -235,7 +236,7 @@ void check_sharing(const graph::Graph& graph, const std::vector<Memory>& argumen
   for (const Memory& m : arguments) allocations.emplace_back(m.data, m.bytes);
   for (const Memory& m : host.memory) allocations.emplace_back(m.data, m.bytes);
   for (const auto& [i, result] : host.returned) {
-    const auto place = place_of(result.view, arguments, host.memory);
+    const auto place = location_of(result.view, arguments, host.memory);
     if (!place) continue;
     const auto before = write_over(result.view, allocations);
     for (std::size_t a = 0; a < allocations.size(); ++a) {

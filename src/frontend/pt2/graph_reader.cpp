@@ -102,7 +102,7 @@ const Operand* Call::find(std::size_t position, std::string_view name) const {
   return nullptr;
 }
 
-GraphReader::GraphReader(graph::Graph& graph, Place& place)
+GraphReader::GraphReader(graph::Graph& graph, SourceLocation& place)
     : graph_(graph), builder_(graph), storages_(builder_), place_(place) {}
 
 // --- Sizes and types

@@ -53,7 +53,7 @@ struct OpUses {
 
 class GraphReader {
  public:
-  GraphReader(graph::Graph& graph, Place& place);
+  GraphReader(graph::Graph& graph, SourceLocation& place);
 
   // {"s0": {"min_val": 2, "max_val": 64}}; call it before anything is read.
   void set_ranges(const Json& constraints);
@@ -135,7 +135,7 @@ class GraphReader {
   graph::Graph& graph_;
   Builder builder_;
   Storages storages_;
-  Place& place_;
+  SourceLocation& place_;
   std::map<std::string, sym::SymbolInfo, std::less<>> ranges_;
   std::vector<Scope> scopes_;
   std::map<std::uint32_t, const Json*> metas_;  // eager's tensor of a TensorId, where known

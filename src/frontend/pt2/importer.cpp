@@ -23,7 +23,7 @@ struct Parts {
   Json json;
 };
 
-Parts open_model(const ZipArchive& archive, Place& place) {
+Parts open_model(const ZipArchive& archive, SourceLocation& place) {
   Parts parts;
   constexpr std::string_view kFormat = "archive_format";
   const auto has_member = [&](std::string_view suffix) -> const ZipMember* {
@@ -358,7 +358,7 @@ class ProgramReader {
   static constexpr std::uint32_t kLiteral = ~std::uint32_t{0};
 
   ImportOptions options_;
-  Place place_;
+  SourceLocation place_;
   ZipArchive archive_;
   Parts parts_;
   Program program_;

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kValueLimit = 4'000'000;
 
 // Depth and an upper bound of the number of values, without building anything.
-void measure(const Place& place, std::span<const std::byte> bytes, int limit) {
+void measure(const SourceLocation& place, std::span<const std::byte> bytes, int limit) {
   int depth = 0;
   std::size_t values = 0;
   bool in_string = false;
@@ -35,11 +35,11 @@ void measure(const Place& place, std::span<const std::byte> bytes, int limit) {
 
 }  // namespace
 
-void Place::fail(std::string_view reason) const {
+void SourceLocation::fail(std::string_view reason) const {
   user_error("{}: {}{}{}", file, detail, detail.empty() ? "" : ": ", reason);
 }
 
-Json parse_json(const Place& place, std::span<const std::byte> bytes, int depth) {
+Json parse_json(const SourceLocation& place, std::span<const std::byte> bytes, int depth) {
   measure(place, bytes, depth);
   const auto* begin = reinterpret_cast<const char*>(bytes.data());
   try {
@@ -49,7 +49,7 @@ Json parse_json(const Place& place, std::span<const std::byte> bytes, int depth)
   }
 }
 
-const Json& member(const Place& place, const Json& object, const char* key) {
+const Json& member(const SourceLocation& place, const Json& object, const char* key) {
   const Json* found = object.is_object() && object.contains(key) ? &object[key] : nullptr;
   if (found == nullptr) place.fail(fmt::format("\"{}\" is missing", key));
   return *found;
@@ -61,24 +61,24 @@ const Json* find_member(const Json& object, const char* key) {
   return at == object.end() || at->is_null() ? nullptr : &*at;
 }
 
-const Json& array(const Place& place, const Json& object, const char* key) {
+const Json& array(const SourceLocation& place, const Json& object, const char* key) {
   const Json& value = member(place, object, key);
   if (!value.is_array()) place.fail(fmt::format("\"{}\" is not a list", key));
   return value;
 }
 
-const Json& object(const Place& place, const Json& object, const char* key) {
+const Json& object(const SourceLocation& place, const Json& object, const char* key) {
   const Json& value = member(place, object, key);
   if (!value.is_object()) place.fail(fmt::format("\"{}\" is not an object", key));
   return value;
 }
 
-const std::string& text(const Place& place, const Json& value) {
+const std::string& text(const SourceLocation& place, const Json& value) {
   if (!value.is_string()) place.fail("a string is expected");
   return value.get_ref<const std::string&>();
 }
 
-std::int64_t integer(const Place& place, const Json& value) {
+std::int64_t integer(const SourceLocation& place, const Json& value) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<std::uint64_t>();
     if (number <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
@@ -90,7 +90,7 @@ std::int64_t integer(const Place& place, const Json& value) {
   return value.get<std::int64_t>();
 }
 
-double real(const Place& place, const Json& value) {
+double real(const SourceLocation& place, const Json& value) {
   if (value.is_number()) return value.get<double>();
   if (value.is_string()) {
     const std::string& s = text(place, value);
@@ -101,17 +101,18 @@ double real(const Place& place, const Json& value) {
   place.fail("a number is expected");
 }
 
-bool boolean(const Place& place, const Json& value) {
+bool boolean(const SourceLocation& place, const Json& value) {
   if (!value.is_boolean()) place.fail("true or false is expected");
   return value.get<bool>();
 }
 
-std::pair<std::string_view, const Json*> union_value(const Place& place, const Json& value) {
+std::pair<std::string_view, const Json*> union_value(const SourceLocation& place,
+                                                     const Json& value) {
   if (!value.is_object() || value.size() != 1) place.fail("an object of one key is expected");
   return {value.begin().key(), &*value.begin()};
 }
 
-abi::DType scalar_type(const Place& place, const Json& value) {
+abi::DType scalar_type(const SourceLocation& place, const Json& value) {
   using abi::DType;
   switch (integer(place, value)) {
     case 1:
@@ -159,7 +160,7 @@ abi::DType scalar_type(const Place& place, const Json& value) {
   }
 }
 
-abi::Device device(const Place& place, const Json& value) {
+abi::Device device(const SourceLocation& place, const Json& value) {
   const std::string& kind = text(place, member(place, value, "type"));
   abi::Device result;
   if (kind != "cpu" && kind != "cuda") place.fail(fmt::format("a tensor on device \"{}\"", kind));
@@ -172,7 +173,7 @@ abi::Device device(const Place& place, const Json& value) {
   return result;
 }
 
-ConstantMeta constant_meta(const Place& place, const Json& value) {
+ConstantMeta constant_meta(const SourceLocation& place, const Json& value) {
   ConstantMeta meta;
   meta.dtype = scalar_type(place, member(place, value, "dtype"));
   const auto list = [&](const char* key) {

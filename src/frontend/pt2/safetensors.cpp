@@ -25,7 +25,7 @@ constexpr Name kNames[] = {
     {"F8_E5M2", abi::DType::f8e5m2},
 };
 
-abi::DType dtype(const Place& place, const std::string& text) {
+abi::DType dtype(const SourceLocation& place, const std::string& text) {
   for (const Name& n : kNames) {
     if (n.text == text) return n.dtype;
   }
@@ -34,7 +34,7 @@ abi::DType dtype(const Place& place, const std::string& text) {
 
 using Extent = std::pair<std::uint64_t, std::uint64_t>;
 
-TensorData tensor(const Place& place, const Json& entry, std::span<std::byte> data,
+TensorData tensor(const SourceLocation& place, const Json& entry, std::span<std::byte> data,
                   const std::shared_ptr<MappedFile>& file, std::vector<Extent>& extents) {
   for (const auto& [key, value] : entry.items()) {
     if (key != "dtype" && key != "shape" && key != "data_offsets") {
@@ -73,7 +73,7 @@ Safetensors read_safetensors(const std::string& path) {
 }
 
 Safetensors read_safetensors(const std::shared_ptr<MappedFile>& file) {
-  const Place place{file->name(), ""};
+  const SourceLocation place{file->name(), ""};
   const std::span<std::byte> bytes = file->bytes();
   if (bytes.size() < 8) place.fail("not a safetensors file (too short)");
   std::uint64_t length = 0;
@@ -81,14 +81,14 @@ Safetensors read_safetensors(const std::shared_ptr<MappedFile>& file) {
   if (length > kHeaderLimit || length > bytes.size() - 8) {
     place.fail("the header is longer than the file: not a safetensors file, or cut short");
   }
-  const Place header_place{file->name(), "header"};
+  const SourceLocation header_place{file->name(), "header"};
   const Json header = parse_json(header_place, bytes.subspan(8, length), 8);
   if (!header.is_object()) header_place.fail("an object is expected");
   const std::span<std::byte> data = bytes.subspan(8 + length);
   Safetensors result;
   std::vector<Extent> extents;
   for (const auto& [name, entry] : header.items()) {
-    const Place at{file->name(), fmt::format("tensor \"{}\"", name)};
+    const SourceLocation at{file->name(), fmt::format("tensor \"{}\"", name)};
     if (!entry.is_object()) at.fail("an object is expected");
     if (name == "__metadata__") {
       for (const auto& [key, value] : entry.items()) result.metadata[key] = text(at, value);

@@ -9,7 +9,8 @@
 namespace inkle::frontend::pt2 {
 namespace {
 
-TensorData place_tensor(const Place& place, const ConstantMeta& meta, const MemberBytes& bytes) {
+TensorData place_tensor(const SourceLocation& place, const ConstantMeta& meta,
+                        const MemberBytes& bytes) {
   TensorData tensor;
   const std::optional<std::int64_t> span = span_bytes(meta.dtype, meta.sizes, meta.strides);
   if (!span || meta.offset < 0) place.fail("sizes or strides make no sense");
@@ -45,7 +46,7 @@ TensorData place_tensor(const Place& place, const ConstantMeta& meta, const Memb
 PayloadMap read_payloads(const ZipArchive& archive, const std::string& folder,
                          const std::string& config) {
   PayloadMap result;
-  Place place{archive.name(), config};
+  SourceLocation place{archive.name(), config};
   const ZipMember* member_of_config = archive.find(config);
   if (member_of_config == nullptr) place.fail("the archive lacks this member");
   const MemberBytes config_bytes = archive.read(*member_of_config, kJsonLimit);
