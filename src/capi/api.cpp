@@ -164,7 +164,7 @@ inkle_status describe(const std::vector<inkle::capi::Declared>& all, std::size_t
 using inkle::package::Package;
 using inkle::package::Trust;
 
-using inkle::capi::Place;
+using inkle::capi::ProgramDevice;
 
 inkle_status load(inkle_program** program, const char* device,
                   inkle::function_ref<std::shared_ptr<const Package>(std::string_view)> open) {
@@ -172,10 +172,10 @@ inkle_status load(inkle_program** program, const char* device,
     not_null(program, "program");
     *program = nullptr;
     not_null(device, "device");
-    Place place = Place::named(device);
-    auto package = open(place.architecture());
+    ProgramDevice chosen = ProgramDevice::named(device);
+    auto package = open(chosen.architecture());
     *program = new inkle_program{
-        std::make_shared<inkle::capi::Program>(std::move(package), std::move(place))};
+        std::make_shared<inkle::capi::Program>(std::move(package), std::move(chosen))};
   });
 }
 
@@ -210,7 +210,7 @@ void take_inputs(const inkle_program* program, const inkle_value* inputs, std::s
   results->results.forget();
   if (count > 0) not_null(inputs, "inputs");
   const inkle::capi::Program& p = *program->program;
-  const auto& gpu = p.place().gpu;
+  const auto& gpu = p.device().gpu;
   const inkle::abi::Device there{inkle::abi::DeviceKind::cuda, gpu == nullptr ? 0 : gpu->index()};
   results->inputs.clear();
   for (std::size_t i = 0; i < count; ++i) {
@@ -299,7 +299,7 @@ inkle_status inkle_program_check(inkle_program* program) noexcept {
 }
 
 const char* inkle_program_device(const inkle_program* program) noexcept {
-  return program->program->place().name.c_str();
+  return program->program->device().name.c_str();
 }
 
 const char* inkle_program_target(const inkle_program* program) noexcept {

@@ -51,8 +51,8 @@ void check_plan(const abi::Plan& plan) {
 }
 
 // What this runtime runs: nothing of a framework, and on the processor nothing of a GPU.
-abi::PlanAndCode runnable(abi::PlanAndCode made, const Place& place) {
-  const bool on_gpu = place.gpu != nullptr;
+abi::PlanAndCode runnable(abi::PlanAndCode made, const ProgramDevice& device) {
+  const bool on_gpu = device.gpu != nullptr;
   check_plan(*made.plan);
   if (on_gpu) {
     if (const auto steps = runtime::cuda::framework_steps(*made.plan); !steps.empty()) {
@@ -60,7 +60,7 @@ abi::PlanAndCode runnable(abi::PlanAndCode made, const Place& place) {
                              "plan {}: these ops need a framework: {}", made.plan->name,
                              fmt::join(steps, ", "));
     }
-    made.plan = runtime::cuda::plan_on(std::move(made.plan), *place.gpu);
+    made.plan = runtime::cuda::plan_on(std::move(made.plan), *device.gpu);
   }
   for (const abi::PlanStep& step : made.plan->steps) {
     if (const auto* eager = std::get_if<abi::EagerCall>(&step.action)) {
@@ -78,33 +78,33 @@ abi::PlanAndCode runnable(abi::PlanAndCode made, const Place& place) {
 }
 
 std::shared_ptr<runtime::common::Executable> executable_of(const abi::PlanAndCode& made,
-                                                           const Place& place) {
-  if (place.gpu == nullptr) {
+                                                           const ProgramDevice& device) {
+  if (device.gpu == nullptr) {
     return std::make_shared<runtime::cpu::Executable>(
         made, runtime::cpu::ExecutableOptions{.check_bounds = true});
   }
   return std::make_shared<runtime::cuda::Executable>(
-      made, place.gpu, runtime::cuda::ExecutableOptions{.check_bounds = true});
+      made, device.gpu, runtime::cuda::ExecutableOptions{.check_bounds = true});
 }
 
 }  // namespace
 
-Place Place::named(std::string_view name) {
-  Place place{std::string(name), runtime::cuda::open_named(name)};
-  if (name == "cuda") place.name = fmt::format("cuda:{}", place.gpu->index());
-  return place;
+ProgramDevice ProgramDevice::named(std::string_view name) {
+  ProgramDevice device{std::string(name), runtime::cuda::open_named(name)};
+  if (name == "cuda") device.name = fmt::format("cuda:{}", device.gpu->index());
+  return device;
 }
 
-Program::Program(std::shared_ptr<const package::Package> package, Place place)
+Program::Program(std::shared_ptr<const package::Package> package, ProgramDevice device)
     : package_(std::move(package)),
-      place_(std::move(place)),
-      made_(runnable(package_->made(), place_)),
+      device_(std::move(device)),
+      made_(runnable(package_->made(), device_)),
       plan_(*made_.plan),
       sizes_(plan_),
-      executable_(executable_of(made_, place_)),
+      executable_(executable_of(made_, device_)),
       number_(next_number()) {
-  if (place_.gpu != nullptr) runtime::cuda::give_choices(*place_.gpu, package_->choices());
-  if (place_.gpu != nullptr) memory_ = std::make_shared<DeviceMemory>(place_.gpu);
+  if (device_.gpu != nullptr) runtime::cuda::give_choices(*device_.gpu, package_->choices());
+  if (device_.gpu != nullptr) memory_ = std::make_shared<DeviceMemory>(device_.gpu);
   declare();
   std::shared_ptr<const WeightSet> set = WeightSet::of_package(package_, sizes_);
   const bool is_whole = std::ranges::all_of(
@@ -192,7 +192,7 @@ std::shared_ptr<const WeightSet> Program::weight_set() const {
 
 void Program::set_weights(std::shared_ptr<const WeightSet> set) {
   auto made =
-      std::make_shared<BoundWeights>(std::move(set), plan_, parameters_, sizes_, place_.gpu);
+      std::make_shared<BoundWeights>(std::move(set), plan_, parameters_, sizes_, device_.gpu);
   const std::lock_guard lock(mutex_);
   bound_ = std::move(made);
 }
@@ -208,7 +208,7 @@ void Program::run(std::span<const Value> inputs, Results& results) {
 
 void Program::run_on(runtime::cuda::Stream stream, std::span<const Value> inputs,
                      Results& results) {
-  if (place_.gpu == nullptr) {
+  if (device_.gpu == nullptr) {
     throw WrongArgument(fmt::format("{} runs on the processor, which has no streams", plan_.name));
   }
   run_bound(stream, inputs, results);
@@ -271,12 +271,12 @@ void Program::run_with(runtime::cuda::Stream stream, std::span<const Value> inpu
         plan_.arguments[parameters_[w]].is_written ? next_version() : weights->version;
   }
   lay_out(inputs, r);
-  if (place_.gpu == nullptr) {
+  if (device_.gpu == nullptr) {
     call(r, r);
   } else {
     call_on_gpu(inputs, r);
     // Those of another stream come after it.
-    if (weights->is_written) place_.gpu->synchronize(stream);
+    if (weights->is_written) device_.gpu->synchronize(stream);
   }
 }
 
@@ -290,7 +290,7 @@ void Program::call(Results& r, runtime::common::Host& host) {
 
 // With the inputs on the GPU. What the program writes into a tensor of the host's is copied back.
 void Program::call_on_gpu(std::span<const Value> inputs, Results& r) {
-  const runtime::cuda::Scope scope(*place_.gpu);
+  const runtime::cuda::Scope scope(*device_.gpu);
   GpuCall host(r);
   struct Written {
     abi::TensorView here, there;
@@ -306,7 +306,7 @@ void Program::call_on_gpu(std::span<const Value> inputs, Results& r) {
   }
   call(r, host);
   for (const Written& w : written) host.copy(w.there, w.here);
-  if (!written.empty()) place_.gpu->synchronize(host.stream());
+  if (!written.empty()) device_.gpu->synchronize(host.stream());
 }
 
 void Program::place(std::span<const Value> inputs, Results& r) const {
@@ -335,7 +335,7 @@ void Program::place_input(const Declared& input, const Value& given, std::size_t
   }
   // On a GPU, what lies on the host is copied.
   abi::TensorView typed = view;
-  if (place_.gpu != nullptr) typed.device = plan_.arguments[input.argument].device;
+  if (device_.gpu != nullptr) typed.device = plan_.arguments[input.argument].device;
   runtime::common::check_type(plan_.arguments[input.argument], typed);
   if (std::ranges::any_of(sizes, [](std::int64_t s) { return s < 0; })) {
     throw WrongArgument(
@@ -346,14 +346,14 @@ void Program::place_input(const Declared& input, const Value& given, std::size_t
 
 void Program::check_device(const Declared& input, const abi::TensorView& view) const {
   if (view.device.kind == abi::DeviceKind::cpu) return;
-  if (place_.gpu == nullptr) {
+  if (device_.gpu == nullptr) {
     throw WrongArgument(fmt::format(
         "input {}: expected memory of the host, got a GPU's: the program runs on the processor",
         input.name));
   }
-  if (view.device.index != place_.gpu->index()) {
+  if (view.device.index != device_.gpu->index()) {
     throw WrongArgument(fmt::format("input {}: it lies on cuda:{}, the program runs on {}",
-                                    input.name, view.device.index, place_.name));
+                                    input.name, view.device.index, device_.name));
   }
   if (plan_.arguments[input.argument].device.kind == abi::DeviceKind::cpu) {
     throw WrongArgument(

@@ -32,10 +32,10 @@ struct Declared {
 };
 
 // What a program runs on.
-struct Place {
+struct ProgramDevice {
   // "cpu", "cuda", "cuda:1" and the like. Throws WrongArgument for other names, Unsupported, with
   // the reason, where there is no such GPU.
-  [[nodiscard]] static Place named(std::string_view name);
+  [[nodiscard]] static ProgramDevice named(std::string_view name);
   // What Package::open takes.
   [[nodiscard]] std::string_view architecture() const {
     return gpu == nullptr ? std::string_view() : gpu->description().architecture;
@@ -47,12 +47,12 @@ struct Place {
 
 class Program {
  public:
-  // `package` was opened for the place. Throws as Package::open does, and Unsupported for a plan
+  // `package` was opened for the device. Throws as Package::open does, and Unsupported for a plan
   // that this runtime does not run.
-  explicit Program(std::shared_ptr<const package::Package> package, Place place = {});
+  explicit Program(std::shared_ptr<const package::Package> package, ProgramDevice device = {});
 
   [[nodiscard]] const std::string& target() const { return package_->target(); }
-  [[nodiscard]] const Place& place() const { return place_; }
+  [[nodiscard]] const ProgramDevice& device() const { return device_; }
   [[nodiscard]] const std::vector<Declared>& inputs() const { return inputs_; }
   [[nodiscard]] const std::vector<Declared>& outputs() const { return outputs_; }
   [[nodiscard]] const std::vector<Declared>& weights() const { return weights_; }
@@ -90,7 +90,7 @@ class Program {
   void call_on_gpu(std::span<const Value> inputs, Results& results);
 
   std::shared_ptr<const package::Package> package_;
-  Place place_;
+  ProgramDevice device_;
   abi::PlanAndCode made_;
   const abi::Plan& plan_;
   runtime::common::SizeProgram sizes_;

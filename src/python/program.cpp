@@ -213,7 +213,7 @@ nb::object call_on_gpu(Program& program, runtime::cuda::Stream stream, bool wait
 }
 
 nb::object call(Program& program, const nb::args& args, const nb::kwargs& kwargs) {
-  if (program.place().gpu != nullptr) return call_on_gpu(program, nullptr, true, args, kwargs);
+  if (program.device().gpu != nullptr) return call_on_gpu(program, nullptr, true, args, kwargs);
   std::vector<Given> given;
   const std::vector<Value> values =
       values_of(program, arranged(program, args, kwargs), Taker{}, given);
@@ -269,7 +269,7 @@ void bind_program(nb::module_& m) {
       .def("run_on", run_on,
            "On a GPU: run_on(stream, ...) queues the call on that stream and returns; results are "
            "there for what the stream does next.")
-      .def_prop_ro("device", [](const Program& p) { return p.place().name; })
+      .def_prop_ro("device", [](const Program& p) { return p.device().name; })
       .def_prop_ro("target", &Program::target)
       .def_prop_ro("inputs", &Program::inputs)
       .def_prop_ro("outputs", &Program::outputs)
@@ -301,11 +301,11 @@ void bind_program(nb::module_& m) {
       "load",
       [](const std::string& path, const std::optional<std::string>& key,
          const std::string& device) {
-        capi::Place place = capi::Place::named(device);
-        if (place.gpu != nullptr) driver::keep_choices(*place.gpu);
+        capi::ProgramDevice chosen = capi::ProgramDevice::named(device);
+        if (chosen.gpu != nullptr) driver::keep_choices(*chosen.gpu);
         auto package = package::Package::open(path, package::Package::Use::run,
-                                              place.architecture(), package::Trust::of(key));
-        return new Program(std::move(package), std::move(place));
+                                              chosen.architecture(), package::Trust::of(key));
+        return new Program(std::move(package), std::move(chosen));
       },
       nb::arg("path"), nb::arg("key") = nb::none(), nb::arg("device") = "cpu",
       nb::rv_policy::take_ownership, nb::call_guard<nb::gil_scoped_release>());

@@ -258,10 +258,10 @@ TEST_F(Gpu, AProgramBringsTheChoicesOfLibraries) {
                                       "engine 7"};
   const auto package = package::Package::from_bytes("p", package_of(kScale, {}, "sm_90a", {choice}),
                                                     package::Package::Use::run, {}, "sm_90a");
-  Place place = Place::named("null:sm_90a");
-  EXPECT_EQ(place.gpu->library_choices(), nullptr);
-  const Program program(package, place);
-  const auto choices = place.gpu->library_choices();
+  const ProgramDevice device = ProgramDevice::named("null:sm_90a");
+  EXPECT_EQ(device.gpu->library_choices(), nullptr);
+  const Program program(package, device);
+  const auto choices = device.gpu->library_choices();
   ASSERT_NE(choices, nullptr);
   EXPECT_EQ(choices->find({choice.library, choice.device, choice.problem}), "engine 7");
   EXPECT_EQ(choices->find({"cuDNN 91001", choice.device, choice.problem}), std::nullopt);
