@@ -34,12 +34,12 @@ def _run(folder):
     assert done.returncode == 0, done.stderr
     print(done.stderr)  # which choices were made and why, where an assertion fails
     timed = [line for line in done.stderr.splitlines() if line.endswith(" us")]
-    return done.stdout, {what for what in ("product", "convolution") if any(f" {what} " in line for line in timed)}
+    return done.stdout, {what for what in ("GEMM", "convolution") if any(f" {what} " in line for line in timed)}
 
 
 def test_a_later_process_measures_nothing_and_has_the_same_bits(tmp_path):
     first, measured = _run(tmp_path)
-    assert measured == {"product", "convolution"}
+    assert measured == {"GEMM", "convolution"}
     for _ in range(2):
         assert _run(tmp_path) == (first, set())
 
@@ -51,10 +51,10 @@ def test_damaged_entries_are_measured_again(tmp_path):
         data[-1] ^= 1
         entry.write_bytes(data)
     again, measured = _run(tmp_path)
-    assert measured == {"product", "convolution"}
+    assert measured == {"GEMM", "convolution"}
     assert _run(tmp_path) == (again, set())
 
 
 def test_without_a_folder_each_process_measures():
     for _ in range(2):
-        assert _run("")[1] == {"product", "convolution"}
+        assert _run("")[1] == {"GEMM", "convolution"}
