@@ -37,6 +37,13 @@ def interval(old: Sequence[float], new: Sequence[float], seed: int = 0) -> tuple
     return low, ratio(pairs), high
 
 
+# glibc gives memory of a call's results to the next call. It returned some to the system after each,
+# so that a call could take twice as long by where its process had other allocations.
+_KEPT_MEMORY = {
+    "MALLOC_TOP_PAD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_MMAP_MAX_": "0",
+}  # fmt: skip
+
+
 class Times:
     """Of each case the times with both builds, a turn each; and of those without, why."""
 
@@ -68,7 +75,8 @@ def _one_process(
             file.write_text("".join(map(str, cases[len(lines) :])))
             done = subprocess.run(
                 [*pinned, str(tool), "corpus", "time", str(file), "--seconds", str(seconds), "--threads", str(threads)],
-                capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+                capture_output=True, text=True,
+                env={**os.environ, "OMP_NUM_THREADS": str(threads), **_KEPT_MEMORY},
             )  # fmt: skip
             lines += map(json.loads, done.stdout.splitlines())
             if len(lines) < len(cases):
