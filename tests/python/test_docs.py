@@ -86,3 +86,18 @@ def test_the_glossary_is_sorted_and_says_each_word_once() -> None:
 @pytest.mark.parametrize("page", ["../README.md", "tour.md"])
 def test_the_glossary_is_linked(page: str) -> None:
     assert "glossary.md)" in (ROOT / "docs" / page).read_text()
+
+
+def test_files_that_pages_name_exist() -> None:
+    known = {path.name for part in ("src", "python", "tests", "bench", "scripts", "examples", "cmake", "docs")
+             for path in (ROOT / part).rglob("*.*")}  # fmt: skip
+    missing = [
+        f"{page.name}: {name}"
+        for page in [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+        for name in re.findall(r"`(?:[\w/]+/)?(\w+\.(?:cpp|h|test|fbs))`", page.read_text())
+        if name not in known
+    ]
+    assert missing == []
+    python = {path.name for path in ROOT.glob("python/**/*.py")}
+    in_text = re.findall(r"`(?:inkle/)?(\w+\.py)`", (ROOT / "docs" / "python.md").read_text())
+    assert [name for name in in_text if name not in python | known] == []
