@@ -37,8 +37,8 @@ def interval(old: Sequence[float], new: Sequence[float], seed: int = 0) -> tuple
     return low, ratio(pairs), high
 
 
-# glibc gives memory of a call's results to the next call. It returned some to the system after each,
-# so that a call could take twice as long by where its process had other allocations.
+# glibc gives the memory of a call's results to the next call. By default it may return it to the system
+# in between, and such a call takes twice as long.
 _KEPT_MEMORY = {
     "MALLOC_TOP_PAD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_MMAP_MAX_": "0",
 }  # fmt: skip
