@@ -81,6 +81,7 @@ def _worker(arguments: argparse.Namespace) -> None:
 def _judged(seed: int, number: int, arguments: argparse.Namespace) -> dict[str, Any]:
     import fuzz_draw
     import fuzz_judge
+    import fuzz_reduce
     import inkle
     import torch
 
@@ -102,7 +103,7 @@ def _judged(seed: int, number: int, arguments: argparse.Namespace) -> dict[str, 
     if outcome in ("torch", *_BAD):
         made |= {"text": text, "program": str(program)}
     if outcome == "differs":
-        made["reduced"] = str(fuzz_judge.reduced(program, differs_alone, arguments.reduce))
+        made["reduced"] = str(fuzz_reduce.reduced(program, differs_alone, arguments.reduce))
     if number % _RESET_EVERY == 0 or outcome != "right":
         torch._dynamo.reset()
         inkle.reset()

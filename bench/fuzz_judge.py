@@ -1,5 +1,4 @@
-"""What a random function (``fuzz_draw.py``) gives compiled and in eager, compared; and the smallest function that
-differs (``fuzz.py``).
+"""What a random function (``fuzz_draw.py``) gives compiled and in eager, compared (``fuzz.py``).
 
 Results, their strides, which of them and of the arguments share memory, the arguments afterwards, gradients
 and the state of torch's random numbers must be eager's; then each result is written to, and all are compared
@@ -15,9 +14,9 @@ import copy
 import dataclasses
 import linecache
 import os
+import re
 import signal
 import sys
-import time
 from typing import Any, Callable, Iterator
 
 import torch
@@ -34,7 +33,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import common  # noqa: E402
 import fuzz_draw  # noqa: E402
 import inkle  # noqa: E402
-from fuzz_draw import Block, Program  # noqa: E402
+from fuzz_draw import Program  # noqa: E402
 from inkle import report  # noqa: E402
 
 # Of a tensor's largest magnitude; noise of the last bit of each value tells the rest.
@@ -57,9 +56,26 @@ class Outcome:
     backward_error: BaseException | None = None
 
 
+# What makes a tensor of no other tensor.
+_FACTORY = re.compile(r"torch\.(?:arange|empty|eye|full|linspace|normal|ones|rand|randint|randn|randperm|tensor|zeros)\(")
+
+
+def _placed(source: str, device: torch.device) -> str:
+    """With all tensors on the device by name: tracing does not place all of them on torch's default device."""
+    if device.type == "cpu":
+        return source
+    for match in reversed(list(_FACTORY.finditer(source))):
+        end, depth = match.end(), 1
+        while depth:
+            depth += {"(": 1, ")": -1}.get(source[end], 0)
+            end += 1
+        source = f"{source[: end - 1]}, device='{device.type}'{source[end - 1 :]}"
+    return source
+
+
 def function(program: Program, is_eager: bool) -> Callable[..., Any]:
     name = f"<program {program.seed} {'eager' if is_eager else 'compiled'}>"
-    source = program.source
+    source = _placed(program.source, torch.get_default_device())
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     values = fuzz_draw.namespace(is_eager)
     exec(compile(source, name, "exec"), values)  # noqa: S102: text that was drawn here
@@ -286,6 +302,20 @@ def _beyond_noise(loose: list[Any], wanted: Outcome, program: Program, call: int
     return texts
 
 
+def _is_defined(program: Program, call: int) -> bool:
+    """Whether a call has one result on a GPU: not what eager raises for on a CPU, as an integer by 0 or an
+    index out of range, by which a GPU's process ends."""
+    if torch.get_default_device().type == "cpu":
+        return True
+    with torch.device("cpu"):
+        return _call(function(program, True), program, call).error is None
+
+
+def _has_own_elements(t: torch.Tensor) -> bool:
+    """Not where a GPU writes to one place more than once, in any order."""
+    return t.device.type == "cpu" or torch._debug_has_internal_overlap(t) == 0
+
+
 def _written(t: Any, number: int) -> str:
     """Writes other numbers to all of a result; why that is refused, or ""."""
     try:
@@ -308,7 +338,7 @@ def _after_writes(found: Outcome, wanted: Outcome) -> str:
 
     before = far()
     for number, (x, y) in enumerate(zip(found.results, wanted.results)):
-        if not isinstance(y, torch.Tensor) or y.numel() == 0:
+        if not isinstance(y, torch.Tensor) or y.numel() == 0 or not _has_own_elements(y):
             continue
         mine, theirs = _written(x, number), _written(y, number)
         if mine and not theirs:
@@ -353,6 +383,8 @@ def judge(program: Program) -> tuple[str, str]:
     run = _compiled(program, "inkle")
     outcome = "right"
     for call in range(3 if program.dynamic is not False else 2):
+        if not _is_defined(program, call):
+            return "refused", ""
         wanted, found = _call(plain, program, call), _call(run, program, call)
         if wanted.error is not None:
             outcome = outcome if call and found.error is not None else "refused"
@@ -442,58 +474,3 @@ def tried(program: Program, seconds: float = 120.0) -> tuple[str, str]:
         return "differs", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     finally:
         linecache.cache.clear()
-
-
-# --- Reduction ------------------------------------------------------------------------------------
-
-
-def _smaller(statements: list[Any]) -> Iterator[list[Any]]:
-    """Each with one thing less."""
-    for at, s in enumerate(statements):
-        rest = statements[:at], statements[at + 1 :]
-        yield rest[0] + rest[1]
-        if isinstance(s, Block):
-            yield rest[0] + s.body + rest[1]
-            for body in _smaller(s.body):
-                yield [*rest[0], Block(s.head, body, s.other), *rest[1]]
-            if s.other:
-                yield [*rest[0], Block(s.head, s.body), *rest[1]]
-                for body in _smaller(s.other):
-                    yield [*rest[0], Block(s.head, s.body, body), *rest[1]]
-
-
-def _steps(program: Program) -> Iterator[Program]:
-    for statements in _smaller(program.statements):
-        yield dataclasses.replace(program, statements=statements)
-    for at in range(len(program.results)):
-        results = program.results[:at] + program.results[at + 1 :]
-        yield dataclasses.replace(program, results=results)
-    if program.results != [next(iter(program.arguments))]:
-        yield dataclasses.replace(program, results=[next(iter(program.arguments))])
-    for name, argument in program.arguments.items():
-        used = name in program.source.split(":", 1)[1]
-        if not used:
-            left = {n: a for n, a in program.arguments.items() if n != name}
-            yield dataclasses.replace(program, arguments=left)
-        elif argument.kind != "dense":
-            changed = {**program.arguments, name: dataclasses.replace(argument, kind="dense")}
-            yield dataclasses.replace(program, arguments=changed)
-    if program.grad:
-        yield dataclasses.replace(program, grad=False)
-    if program.dynamic is not False:
-        yield dataclasses.replace(program, dynamic=False)
-
-
-def reduced(program: Program, differs: Callable[[Program], bool], seconds: float = 1e9) -> Program:
-    """One of which nothing can be left out without the difference going, or what is left in so long."""
-    end = time.monotonic() + seconds
-    is_smaller = True
-    while is_smaller:
-        is_smaller = False
-        for step in _steps(program):
-            if time.monotonic() > end:
-                return program
-            if step.results and differs(step):
-                program, is_smaller = step, True
-                break
-    return program

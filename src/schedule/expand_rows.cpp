@@ -59,7 +59,7 @@ void RowStages::once(const Stage& stage) {
 
 std::int64_t sums_of(const BlockExpansion& x, const Scratch& scratch) {
   const std::int64_t step = std::int64_t{x.blocks.rows().team} * x.blocks.lanes;
-  return (scratch.elements.constant().value_or(1) + step - 1) / step;
+  return (std::max<std::int64_t>(scratch.elements.constant().value_or(1), 1) + step - 1) / step;
 }
 
 void declare_row_scratch(BlockExpansion& x, const RowTeam& team) {
@@ -78,7 +78,8 @@ void declare_row_scratch(BlockExpansion& x, const RowTeam& team) {
     kernel::Memory memory;
     memory.name = fmt::format("t{}", s);
     memory.dtype = scratch[s].dtype;
-    memory.shape = {scratch[s].elements};
+    const bool is_empty = scratch[s].elements.constant() == 0;  // CUDA has no such arrays
+    memory.shape = {is_empty ? x.context().constant(1) : scratch[s].elements};
     memory.alignment = 16;
     if (team.members() == 1 && x.blocks.lanes == 1) {
       memory.space = kernel::Space::stack;

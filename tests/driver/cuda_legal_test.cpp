@@ -79,6 +79,21 @@ TEST_F(LegalBlocks, AtomicAdditionsOfBytesAreRefusedByName) {
   EXPECT_THAT(why("i8"), ::testing::HasSubstr("atomic additions of i8 are not supported"));
 }
 
+// A gradient of part of a tensor, which ends before it begins.
+TEST_F(LegalBlocks, RowsWithoutElementsHaveMemory) {
+  const auto step = kernel_of(R"(
+graph @g(%n: int = s0, %x: f64[0], %t: f64[0]) -> f64[s0] where s0 in 2..281474976710656 hint 4 {
+  %0: f64[1] = sum_dim(%t, [0], true)
+  %1: f64[0] = exp(%x)
+  %2: f64[0] = mul(%1, %0)
+  %3: f64[s0] = slice_backward(%2, [s0], 0, -1, -2, 1)
+  return %3
+})");
+  const codegen::cuda::CudaCompiler generator(target_->device());
+  const std::string source = generator.source({&step.kernel, step.schedule, "k"});
+  EXPECT_THAT(source, ::testing::HasSubstr("double m3[32]"));  // one of each team
+}
+
 // Batch norm, max pooling and the statistics of the next batch norm are one kernel, whose columns
 // by lanes of eight are joined in 48 KB of shared memory and some bytes.
 constexpr std::string_view kPooledNorms = R"(

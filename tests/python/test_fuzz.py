@@ -22,6 +22,7 @@ import fuzz  # noqa: E402
 import fuzz_draw  # noqa: E402
 import fuzz_ints  # noqa: E402
 import fuzz_judge  # noqa: E402
+import fuzz_reduce  # noqa: E402
 from fuzz_draw import Argument, Block, Program  # noqa: E402
 
 
@@ -184,6 +185,21 @@ def test_terms_of_an_op_that_cancel_are_rounding(monkeypatch):
     assert "off by" in judged(two, monkeypatch, lambda gm, x: [x * float("inf")])
 
 
+def test_of_a_gpu_all_is_placed_and_defined():
+    given = "v1 = torch.zeros(3).index_fill(0, torch.tensor([int(n / 2)]), 2)\n"
+    placed = "v1 = torch.zeros(3, device='cuda').index_fill(0, torch.tensor([int(n / 2)], device='cuda'), 2)\n"
+    assert fuzz_judge._placed(given, torch.device("cuda")) == placed
+    assert fuzz_judge._placed(given, torch.device("cpu")) == given
+
+    # A CPU refuses what has no value there.
+    divided = program("v1 = x % n", results=["v1"], x=Argument("i64", (3,)), n=Argument("int", value=2, later=(0, 3)))
+    with torch.device("meta"):
+        assert [fuzz_judge._is_defined(divided, call) for call in range(3)] == [True, False, True]
+    window = torch.zeros(4).to("meta").unfold(0, 2, 1)
+    assert not fuzz_judge._has_own_elements(window)
+    assert fuzz_judge._has_own_elements(torch.zeros(4, device="meta"))
+
+
 def test_what_differs_is_reduced():
     big = program("v1 = x + 1", Block("if x.shape[0] > 2", ["v2 = x.sin()", "v3 = x * 3"]), "v4 = v1 * 2",
                   "v5 = v4.t()", results=["v1", "v4", "v5"])  # fmt: skip
@@ -196,7 +212,7 @@ def test_what_differs_is_reduced():
             return False
         return ".sin()" in p.source
 
-    assert fuzz_judge.reduced(big, differs).statements == ["v2 = x.sin()"]
+    assert fuzz_reduce.reduced(big, differs).statements == ["v2 = x.sin()"]
 
 
 def test_what_torch_does_alone_is_no_difference(monkeypatch):
