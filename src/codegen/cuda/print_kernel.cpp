@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "codegen/cuda/print_region.h"
+#include "codegen/cuda/restrict.h"
 
 namespace inkle::codegen::cuda {
 
@@ -28,12 +29,12 @@ constexpr std::size_t kBytesOfOperation = 64;
 class KernelPrinter {
  public:
   KernelPrinter(const kernel::Kernel& kernel, sym::Context& context)
-      : k_(kernel), context_(context), plan_(kernel), text_(kernel, plan_), memory_(kernel, text_) {
-    for (MemoryId m = 0; m < k_.parameter_count; ++m) {
-      aliasing_ = aliasing_ || k_.memories[m].may_alias;
-    }
-    aliasing_ = aliasing_ || reads_of_others();
-  }
+      : k_(kernel),
+        context_(context),
+        restrict_(restrict_parameters(kernel)),
+        plan_(kernel),
+        text_(kernel, plan_),
+        memory_(kernel, text_) {}
 
   KernelSource run(const std::string& name, const std::string& note) {
     if (!k_.sources.empty()) out_.line("// {}", fmt::join(k_.sources, ", "));
@@ -51,32 +52,12 @@ class KernelPrinter {
   }
 
  private:
-  // Whether blocks read what other blocks have written, ordered by a counter: that memory changes
-  // while the kernel runs, so its pointers must not be __restrict__.
-  bool reads_of_others() const {
-    const auto acquires = [](const kernel::Operation& o) {
-      const kernel::Access* access = kernel::access_of(o);
-      return access != nullptr && (access->order == kernel::Order::acquire ||
-                                   access->order == kernel::Order::acquire_release);
-    };
-    if (std::ranges::none_of(k_.operations, acquires)) return false;
-    std::vector<bool> loaded(k_.memories.size()), stored(k_.memories.size());
-    for (const kernel::Operation& o : k_.operations) {
-      if (const kernel::Access* access = kernel::access_of(o)) {
-        (o.op == kernel::Op::load ? loaded : stored)[access->memory] = true;
-      }
-    }
-    MemoryId m = 0;
-    while (m < k_.parameter_count && !(loaded[m] && stored[m])) ++m;
-    return m < k_.parameter_count;
-  }
-
   ShortText pointer_type(MemoryId m) const {
     const Memory& memory = k_.memories[m];
     return {memory.role == kernel::Role::in ? "const " : "", type_of(memory.dtype), "*"};
   }
   ShortText parameter(MemoryId m) const {
-    return {pointer_type(m), aliasing_ ? " " : " __restrict__ ", memory_.name(m)};
+    return {pointer_type(m), restrict_[m] ? " __restrict__ " : " ", memory_.name(m)};
   }
 
   bool is_map(MemoryId m) const { return k_.memories[m].space == Space::map; }
@@ -339,11 +320,11 @@ class KernelPrinter {
   sym::Context& context_;
   Expr workspace_ = context_.constant(0);  // bytes
   std::int64_t dynamic_shared_ = 0;        // bytes
+  std::vector<bool> restrict_;  // of each parameter
   LanePlan plan_;
   ValueText text_;
   MemoryText memory_;
   Writer out_{kBytes + kBytesOfOperation * k_.operations.size()};
-  bool aliasing_ = false;
 };
 
 }  // namespace
