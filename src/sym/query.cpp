@@ -111,19 +111,34 @@ std::optional<bool> less(Expr a, Expr b) {
   return !*reverse;
 }
 
+namespace {
+
+// Whether a difference is 0, where it is that of a guard's sides or its negation, or off by a
+// constant from such.
+std::optional<bool> guarded(Context::Impl& impl, const Node* difference) {
+  for (const Context::Guard& guard : impl.guards) {
+    const bool is_equal = guard.relation == Context::Relation::equal;
+    if (!is_equal && guard.relation != Context::Relation::not_equal) continue;
+    Attempt attempt(impl);
+    const Node* known = impl.sub(guard.left.node(), guard.right.node());
+    for (const Node* rest : {impl.sub(difference, known), impl.add(difference, known)}) {
+      if (attempt.failed() || !rest->is_constant()) continue;
+      if (is_equal || rest->value == 0) return is_equal == (rest->value == 0);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<bool> equal(Expr a, Expr b) {
   if (a == b) return true;
   Context::Impl& impl = impl_of(a, b);
-  for (const Context::Guard& guard : impl.guards) {
-    const bool same =
-        (guard.left == a && guard.right == b) || (guard.left == b && guard.right == a);
-    if (same && guard.relation == Context::Relation::equal) return true;
-    if (same && guard.relation == Context::Relation::not_equal) return false;
-  }
   Attempt attempt(impl);
   const Node* difference = impl.sub(a.node(), b.node());
   if (attempt.failed()) return std::nullopt;
   if (difference->is_constant()) return difference->value == 0;
+  if (const std::optional<bool> known = guarded(impl, difference)) return known;
   Terms terms;
   append_terms(difference, terms);
   if (terms.size() > 1 && terms.back().monomial == nullptr) {

@@ -494,3 +494,20 @@ def test_rows_of_a_symbolic_size_padded_by_a_symbolic_int() -> None:
         expected.sum().backward()
         torch.testing.assert_close(x.grad, y.grad)
     assert all(report.compiled and not report.fault for report in inkle.reports())
+
+
+def test_parts_of_a_slice_that_is_all_by_a_guard() -> None:
+    """The size of a part differs from the stated one by what the guard equates."""
+    torch._dynamo.reset()
+    inkle.reset()
+
+    def parts(x: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+        v = (x * 2)[: n % 7]
+        return v.t().split(2)[0], v.unfold(0, 2, 1)
+
+    compiled = torch.compile(parts, backend="inkle", dynamic=True)
+    for size, n in ((4, -1), (5, -8), (3, 5)):
+        x = torch.arange(float(size))
+        for result, expected in zip(compiled(x, n), parts(x, n)):
+            torch.testing.assert_close(result, expected)
+    assert all(report.compiled and not report.fault for report in inkle.reports())

@@ -219,6 +219,8 @@ TEST_F(ExprTest, Guards) {
   EXPECT_TRUE(context.guards().empty());
   EXPECT_TRUE(context.guard_equal(a, b));
   EXPECT_TRUE(context.guard_equal(b, a));  // known by now
+  EXPECT_EQ(equal(a * 2 + 3, a + b + 3), Optional(true));
+  EXPECT_EQ(equal(a - 1, b), Optional(false));
   EXPECT_FALSE(context.guard_less(a, number(5)));
   EXPECT_EQ(less(a, number(5)), Optional(false));
   ASSERT_EQ(context.guards().size(), 2U);
