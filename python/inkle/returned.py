@@ -136,6 +136,9 @@ class Returned:
         by_strides = position in self._restrided or any(map(_takes_symbols, chain[:-1]))
         by_strides |= self._regenerated is None and self._is_dynamic
         is_regenerated = self._is_regenerated(position, chain)
+        # AOTAutograd reads its sizes after it has given arguments those that the graph gives them.
+        if is_regenerated and node is not root:
+            self._walker.apart.append(position)
         if is_regenerated and by_strides:
             self._regenerate(node, root)
             return
@@ -152,6 +155,8 @@ class Returned:
         if position in self._tracked or is_apart:
             self._walker.detached.append(position)
         if base.op == "placeholder":
+            if node is not base:
+                self._walker.apart.append(position)
             self._view(node, base, self._walker.argument(base), self._walker.argument(base))
         elif self._users[storage_of(node)] > 1 or _repeats_part_of(base, node):
             if is_apart:

@@ -379,8 +379,9 @@ ResultRecipe TorchHost::describe(std::uint32_t position, const Output& output) c
   const void* data = nullptr;
   if (output.argument >= 0) {
     data = views_[static_cast<std::size_t>(output.argument)].data;
-    // Of an argument that a function returns autograd makes a view.
-    recipe.is_whole = recipe.is_whole && !recipe.is_detached;
+    // Of an argument that a function returns autograd makes a view, and so does a view in the
+    // graph.
+    recipe.is_whole = recipe.is_whole && !recipe.is_detached && !is_apart;
   } else {
     INKLE_CHECK(output.handle != nullptr, "a result has been released");
     const Slot& slot = *static_cast<const Slot*>(output.handle);

@@ -511,3 +511,37 @@ def test_parts_of_a_slice_that_is_all_by_a_guard() -> None:
         for result, expected in zip(compiled(x, n), parts(x, n)):
             torch.testing.assert_close(result, expected)
     assert all(report.compiled and not report.fault for report in inkle.reports())
+
+
+def test_a_view_of_all_of_an_argument_keeps_its_sizes() -> None:
+    """The argument gets other sizes in place behind it."""
+    torch._dynamo.reset()
+
+    def squeezed(x: torch.Tensor, n: int) -> torch.Tensor:
+        found = x.nonzero()
+        rows = (found ^ found).roll(n, -2)
+        assert x.sum().item() > 0
+        rows = rows.contiguous()
+        view = rows[..., -1:n]
+        rows.squeeze_()
+        return view
+
+    compiled = torch.compile(squeezed, backend="inkle", dynamic=False)
+    for n in (9223372036854775806, 4294967293):
+        x = torch.tensor([1.0, 2.0])
+        assert compiled(x, n).shape == squeezed(x, n).shape == (2, 1)
+
+
+def test_two_views_of_all_of_a_value_are_two_tensors() -> None:
+    """Of a part of a graph that begins where a size is computed the value is an argument."""
+    torch._dynamo.reset()
+
+    def grid(n: int) -> tuple[torch.Tensor, ...]:
+        part = torch.full((4,), 2)[n::2]
+        scaled = part * 2 ** (n % 8)
+        made = torch.meshgrid(part.float().reshape(-1), part.float().reshape(-1), indexing="ij")[0]
+        return made, made[..., :1], scaled
+
+    made, column, _ = torch.compile(grid, backend="inkle", dynamic=True)(-2)
+    assert made is not column
+    assert made.data_ptr() == column.data_ptr()

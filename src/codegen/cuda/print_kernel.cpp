@@ -320,7 +320,7 @@ class KernelPrinter {
   sym::Context& context_;
   Expr workspace_ = context_.constant(0);  // bytes
   std::int64_t dynamic_shared_ = 0;        // bytes
-  std::vector<bool> restrict_;  // of each parameter
+  std::vector<bool> restrict_;             // of each parameter
   LanePlan plan_;
   ValueText text_;
   MemoryText memory_;
