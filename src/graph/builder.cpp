@@ -89,13 +89,32 @@ ValueId Rewriter::mapped(ValueId old) const {
   return now;
 }
 
+namespace {
+
+// Torch's guards may equate what the graph states as two sizes, as those of a gradient and of its
+// value. Then a guard of this graph does.
+void equate_sizes(sym::Context& context, const Type& a, const Type& b) {
+  if (a.sizes.size() != b.sizes.size()) return;
+  for (std::size_t d = 0; d < a.sizes.size(); ++d) {
+    const auto left = sym::hint(a.sizes[d]), right = sym::hint(b.sizes[d]);
+    if (left && left == right) (void)context.guard_equal(a.sizes[d], b.sizes[d]);
+  }
+}
+
+}  // namespace
+
 // The value that stands for `original` when the visitor gave `replacement`.
 ValueId Rewriter::adopt(ValueId original, ValueId replacement) {
   own_.resize(to_.value_count(), false);
   const Type& wanted = from_.type(original);
   const Type& got = to_.type(replacement);
-  const std::string wrong = type_difference(Type{wanted.dtype, wanted.device, wanted.sizes, {}},
-                                            Type{got.dtype, got.device, got.sizes, {}});
+  const Type wanted_sizes{wanted.dtype, wanted.device, wanted.sizes, {}};
+  const Type got_sizes{got.dtype, got.device, got.sizes, {}};
+  std::string wrong = type_difference(wanted_sizes, got_sizes);
+  if (!wrong.empty()) {
+    equate_sizes(to_.context(), wanted, got);
+    wrong = type_difference(wanted_sizes, got_sizes);
+  }
   INKLE_CHECK(wrong.empty(), "a rewrite changed a type: {} was {}", to_string(got),
               to_string(wanted));
   const bool output = is_output_[original.index];

@@ -545,3 +545,23 @@ def test_two_views_of_all_of_a_value_are_two_tensors() -> None:
     made, column, _ = torch.compile(grid, backend="inkle", dynamic=True)(-2)
     assert made is not column
     assert made.data_ptr() == column.data_ptr()
+
+
+def test_a_gradient_whose_size_a_guard_of_torch_makes_1() -> None:
+    """The graph states it as a remainder, and that of its value as 1."""
+    torch._dynamo.reset()
+    inkle.reset()
+
+    def repeated(x: torch.Tensor, m: int) -> torch.Tensor:
+        return x.softmax(-1).repeat(m % 5 % 3 + 1)
+
+    compiled = torch.compile(repeated, backend="inkle")
+    for m in (-3524149093018988149, -65536, -2616547752030880985, 4):
+        x = torch.randn(1, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        result, expected = compiled(x, m), repeated(y, m)
+        torch.testing.assert_close(result, expected)
+        result.sum().backward()
+        expected.sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+    assert all(report.compiled and not report.fault for report in inkle.reports())
