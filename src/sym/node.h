@@ -171,7 +171,18 @@ struct Context::Impl {
   std::vector<std::uint64_t> name_keys;
   std::vector<const Node*> symbol_nodes;
   std::unordered_map<std::string_view, const Node*> by_name;  // views of `names`
+  // A sum as its terms without the constant, and that; terms null: unknown.
+  struct Offset {
+    const Node* terms = nullptr;
+    std::int64_t constant = 0;
+  };
+  // Left side less right side of a guard, and the terms negated.
+  struct GuardedDifference {
+    Offset difference;
+    const Node* negated = nullptr;
+  };
   std::vector<Guard> guards;
+  std::vector<GuardedDifference> differences;  // of the first guards, as far as they were asked for
   std::uint32_t next_index = 0;
 
  private:

@@ -1,6 +1,7 @@
 // The public operators and the questions about expressions.
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -113,18 +114,48 @@ std::optional<bool> less(Expr a, Expr b) {
 
 namespace {
 
-// Whether a difference is 0, where it is that of a guard's sides or its negation, or off by a
-// constant from such.
+// A sum as its terms and its constant; null: one of them overflows, as itself or negated.
+Context::Impl::Offset offset_of(Context::Impl& impl, const Node* sum) {
+  Terms terms;
+  append_terms(sum, terms);
+  const bool has_constant = !terms.empty() && terms.back().monomial == nullptr;
+  const std::int64_t constant = has_constant ? terms.back().coefficient : 0;
+  Attempt attempt(impl);
+  const Node* rest = impl.sub(sum, impl.constant(constant));
+  const bool is_least = constant == std::numeric_limits<std::int64_t>::min();
+  return {attempt.failed() || is_least ? nullptr : rest, constant};
+}
+
+// Of a guard's left side less its right one.
+Context::Impl::GuardedDifference guarded_difference(Context::Impl& impl,
+                                                    const Context::Guard& guard) {
+  Attempt attempt(impl);
+  const Node* difference = impl.sub(guard.left.node(), guard.right.node());
+  if (attempt.failed()) return {};
+  const Context::Impl::Offset known = offset_of(impl, difference);
+  if (known.terms == nullptr) return {};
+  const Node* negated = impl.scale(known.terms, -1);
+  return attempt.failed() ? Context::Impl::GuardedDifference{}
+                          : Context::Impl::GuardedDifference{known, negated};
+}
+
+// Whether a difference is 0, where guards tell so: of it, its negation, or one that is off by a
+// constant.
 std::optional<bool> guarded(Context::Impl& impl, const Node* difference) {
-  for (const Context::Guard& guard : impl.guards) {
-    const bool is_equal = guard.relation == Context::Relation::equal;
-    if (!is_equal && guard.relation != Context::Relation::not_equal) continue;
-    Attempt attempt(impl);
-    const Node* known = impl.sub(guard.left.node(), guard.right.node());
-    for (const Node* rest : {impl.sub(difference, known), impl.add(difference, known)}) {
-      if (attempt.failed() || !rest->is_constant()) continue;
-      if (is_equal || rest->value == 0) return is_equal == (rest->value == 0);
-    }
+  for (std::size_t g = impl.differences.size(); g < impl.guards.size(); ++g) {
+    impl.differences.push_back(guarded_difference(impl, impl.guards[g]));
+  }
+  if (impl.guards.empty()) return std::nullopt;
+  const Context::Impl::Offset asked = offset_of(impl, difference);
+  if (asked.terms == nullptr) return std::nullopt;
+  for (std::size_t g = 0; g < impl.guards.size(); ++g) {
+    const bool is_equal = impl.guards[g].relation == Context::Relation::equal;
+    if (!is_equal && impl.guards[g].relation != Context::Relation::not_equal) continue;
+    const auto& [known, negated] = impl.differences[g];
+    const bool is_same = asked.terms == known.terms;
+    if (!is_same && asked.terms != negated) continue;
+    const bool is_zero = asked.constant == (is_same ? known.constant : -known.constant);
+    if (is_equal || is_zero) return is_equal == is_zero;
   }
   return std::nullopt;
 }
