@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -476,6 +477,17 @@ def test_an_expanded_constant_as_operand_of_a_call_to_eager() -> None:
     torch.testing.assert_close(result, weighted(x))
 
 
+def same_step(compiled: Any, plain: Any, x: torch.Tensor, number: int) -> None:
+    """The result of a function of a tensor and an int is eager's, and so is the gradient of its sum."""
+    x = x.requires_grad_()
+    y = x.detach().clone().requires_grad_()
+    result, expected = compiled(x, number), plain(y, number)
+    torch.testing.assert_close(result, expected)
+    result.sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+
+
 def test_rows_of_a_symbolic_size_padded_by_a_symbolic_int() -> None:
     """A kernel's memory for rows is of their size in the call, also where the host computes it."""
     torch._dynamo.reset()
@@ -486,13 +498,7 @@ def test_rows_of_a_symbolic_size_padded_by_a_symbolic_int() -> None:
 
     compiled = torch.compile(padded, backend="inkle")
     for batch, length, k in ((2, 17, 1), (3, 21, 2), (1, 9, 5), (2, 800, 7)):
-        x = torch.randn(batch, 6, length, requires_grad=True)
-        y = x.detach().clone().requires_grad_()
-        result, expected = compiled(x, k), padded(y, k)
-        torch.testing.assert_close(result, expected)
-        result.sum().backward()
-        expected.sum().backward()
-        torch.testing.assert_close(x.grad, y.grad)
+        same_step(compiled, padded, torch.randn(batch, 6, length), k)
     assert all(report.compiled and not report.fault for report in inkle.reports())
 
 
@@ -557,11 +563,5 @@ def test_a_gradient_whose_size_a_guard_of_torch_makes_1() -> None:
 
     compiled = torch.compile(repeated, backend="inkle")
     for m in (-3524149093018988149, -65536, -2616547752030880985, 4):
-        x = torch.randn(1, requires_grad=True)
-        y = x.detach().clone().requires_grad_()
-        result, expected = compiled(x, m), repeated(y, m)
-        torch.testing.assert_close(result, expected)
-        result.sum().backward()
-        expected.sum().backward()
-        torch.testing.assert_close(x.grad, y.grad)
+        same_step(compiled, repeated, torch.randn(1), m)
     assert all(report.compiled and not report.fault for report in inkle.reports())
