@@ -185,10 +185,13 @@ class Returned:
             self._walker.refuse(f"{node.name} is a view of other numbers")
         if root in self._written:
             write = self._written[root]
-            if write.args[0].op != "placeholder" or not _lie_alike(write, base):
+            argument = write.args[0]
+            if argument.op == "placeholder" and argument.meta["val"].dtype != base.dtype:
+                self._walker.refuse(f"{node.name} is a view of a written argument as other numbers")
+            if argument.op != "placeholder" or not _lie_alike(write, base):
                 self._walker.refuse(f"{node.name} is a view of a written argument that lies otherwise")
             # Its memory after all writes; only AOTAutograd sees it before.
-            memory = self._walker.argument(write.args[0])
+            memory = self._walker.argument(argument)
             self._view(node, root, self._walker.argument(write), memory)
         else:
             memory = self._walker.argument(root)

@@ -565,3 +565,22 @@ def test_a_gradient_whose_size_a_guard_of_torch_makes_1() -> None:
     for m in (-3524149093018988149, -65536, -2616547752030880985, 4):
         same_step(compiled, repeated, torch.randn(1), m)
     assert all(report.compiled and not report.fault for report in inkle.reports())
+
+
+def test_a_part_of_a_written_argument_as_other_numbers() -> None:
+    """AOTAutograd reads where the part lies, which took a symbolic size, and gives it the argument's dtype."""
+    torch._dynamo.reset()
+    inkle.reset()
+
+    def doubled(x: torch.Tensor, n: int) -> torch.Tensor:
+        bits = x.view(torch.int32)
+        part = bits[:, n:]
+        bits.mul_(2)
+        return part
+
+    compiled = torch.compile(doubled, backend="inkle", dynamic=True)
+    for n in (2, 1):
+        x, y = torch.arange(12.0).reshape(3, 4), torch.arange(12.0).reshape(3, 4)
+        assert torch.equal(compiled(x, n).view(torch.int32), doubled(y, n))
+        assert torch.equal(x.view(torch.int32), y.view(torch.int32))
+    assert not any(report.fault for report in inkle.reports())
