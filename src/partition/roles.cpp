@@ -215,12 +215,12 @@ void Roles::find_ready_chains() {
     bool is_ready = true;
     graph::for_each_operand(joint_.nodes[i], [&](ValueId v) {
       const std::int32_t from = producer_[v.index];
-      const bool is_forward = from < 0 || forward_[static_cast<std::size_t>(from)];
-      if (at_risk_[owners_[v.index].index] ||
-          (!is_forward && is_made[static_cast<std::size_t>(from)])) {
+      const auto producer = static_cast<std::size_t>(from);
+      const bool is_forward = from < 0 || forward_[producer];
+      if (at_risk_[owners_[v.index].index] || (!is_forward && is_made[producer])) {
         is_made[i] = true;
       } else if (!is_forward) {
-        is_ready = false;
+        is_ready = is_ready && ready_[producer] && !viewed(joint_.nodes[producer]).is_none();
       }
     });
     is_made[i] = is_made[i] && is_ready;

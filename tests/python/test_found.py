@@ -138,6 +138,10 @@ FOUND: dict[str, Program] = {
         "f64", 2, 3, grad=True, statements=["v1 = F.dropout(x * 2, 0.5)", "k = v1.square().sum().item()", "v1[0].mul_(2)"],
         results=["v1"],
     ),
+    "a logged log of sums": of(
+        "f32", 3, 5, grad=True, statements=["v1 = x * 2", "k = v1.logsumexp(1).sum().item()", "v1.neg_()"],
+        results=["v1"],
+    ),
     "a copy of what a norm keeps": of(
         "f32", 2, 3, grad=True, statements=["v1 = x.index_select(1, torch.tensor([0, 0]))",
         "v2 = F.rms_norm(v1, v1.shape[-1:])", "v3 = v1.clone()", "torch._dynamo.graph_break()", "v3[0].mul_(2)"],
