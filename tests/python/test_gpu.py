@@ -36,6 +36,21 @@ def test_images_of_three_channels(channels_last, window):
     torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2)
 
 
+def test_dropout_of_an_argument_that_is_not_aligned_draws_as_in_eager():
+    """Torch's kernel draws in another order where it can read several elements at once."""
+
+    def dropped(x):
+        return F.dropout(x, 0.5), x * 2
+
+    run = torch.compile(dropped, backend="inkle", options={"strict": True, "random": "eager"})
+    for count in (2, 5, 1000):
+        x = torch.randn(count + 3)[3:]
+        torch.manual_seed(count)
+        wanted = dropped(x)
+        torch.manual_seed(count)
+        torch.testing.assert_close(run(x), wanted, rtol=0, atol=0)
+
+
 def test_an_index_out_of_range_is_an_error_of_a_later_call():
     table = torch.randn(10, 64)
     run = compiled(lambda i: F.embedding(i, table) * 2)

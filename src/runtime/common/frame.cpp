@@ -89,7 +89,25 @@ void Frame::run_timed(std::size_t number) {
   microseconds_[number] = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
+void Frame::lend(PlanBuffer root, std::vector<Lent>& lent) {
+  void* const copy = buffers_[root];
+  void* const original = original_of(copy);
+  if (original == nullptr) return;
+  if (plan_.arguments[plan_.buffers[root].index].is_written) refresh(copy, Refreshed::argument);
+  buffers_[root] = original;
+  lent.push_back({root, copy});
+}
+
+void Frame::take_back(const std::vector<Lent>& lent) {
+  for (const Lent& l : lent) {
+    buffers_[l.buffer] = l.copy;
+    refresh(l.copy, Refreshed::copy);
+  }
+}
+
+// The op gets an argument itself: what it draws may depend on the address, and it may write.
 void Frame::run_eager(const abi::EagerCall& eager) {
+  std::vector<Lent> lent;
   std::vector<EagerOperand> operands;
   operands.reserve(eager.arguments.size());
   for (const abi::EagerArgument& a : eager.arguments) {
@@ -98,12 +116,14 @@ void Frame::run_eager(const abi::EagerCall& eager) {
       operand.is_integer = true;
       operand.integer = slots_[a.index];
     } else if (a.part) {
+      lend(facts_.roots[a.part->buffer], lent);
       operand.view = part_of(*a.part);
     } else {
       const PlanBuffer root = facts_.roots[a.index];
+      lend(root, lent);
       operand.view = view_of(a.index);
-      // Aliases may have another geometry than the tensor the host knows; a copy lies elsewhere.
-      const bool is_itself = root == a.index && !is_copy(buffers_[root]);
+      // Aliases may have another geometry than the tensor the host knows.
+      const bool is_itself = root == a.index;
       if (is_itself && plan_.buffers[root].kind == BufferDecl::Kind::argument) {
         operand.argument = facts_.tensor_number[plan_.buffers[root].index];
       }
@@ -113,6 +133,7 @@ void Frame::run_eager(const abi::EagerCall& eager) {
   }
   std::vector<HostTensor> results(eager.results.size());
   host_->call(eager.target, operands, results);
+  take_back(lent);
   for (std::size_t i = 0; i < results.size(); ++i) {
     adopt(eager.results[i], results[i], eager.name);
   }

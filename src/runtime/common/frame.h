@@ -32,6 +32,8 @@ class ObservedStep {
   StepObserver* observer_;
 };
 
+enum class Refreshed : std::uint8_t { argument, copy };
+
 class Frame {
  public:
   // All of which outlive it.
@@ -69,8 +71,10 @@ class Frame {
 
   // Runs an op of the host's.
   void run_eager(const abi::EagerCall& eager);
-  // A copy that stands for an argument during the call.
-  [[nodiscard]] virtual bool is_copy(const void* data) const = 0;
+  // Of a copy that stands for an argument during the call: where the argument lies; else null.
+  [[nodiscard]] virtual void* original_of(const void* data) const = 0;
+  // Gives the argument what its copy holds, or the copy what the argument holds.
+  virtual void refresh(const void* copy, Refreshed which) = 0;
   [[nodiscard]] virtual abi::TensorView part_of(const abi::Operand& operand) = 0;
   virtual void adopt(abi::PlanBuffer buffer, const HostTensor& result, const std::string& name) = 0;
 
@@ -94,6 +98,13 @@ class Frame {
  private:
   void check_types(const Call& call) const;
   void bind_arguments(const Call& call);
+  // Buffers of arguments that have copies lie in the arguments until the copies are taken back.
+  struct Lent {
+    abi::PlanBuffer buffer;
+    void* copy;
+  };
+  void lend(abi::PlanBuffer root, std::vector<Lent>& lent);
+  void take_back(const std::vector<Lent>& lent);
 
   Host* host_ = nullptr;
   ViewNumbers numbers_;

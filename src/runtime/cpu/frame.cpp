@@ -301,9 +301,19 @@ abi::TensorView Frame::view_of(PlanBuffer declared) {
           .strides = values(decl.strides)};
 }
 
-bool Frame::is_copy(const void* data) const {
-  return std::any_of(clones_.begin(), clones_.end(),
-                     [&](const Clone& c) { return c.block.data() == data; });
+void* Frame::original_of(const void* data) const {
+  const auto clone =
+      std::ranges::find(clones_, data, [](const Clone& c) { return c.block.data(); });
+  return clone == clones_.end() ? nullptr : clone->original;
+}
+
+void Frame::refresh(const void* copy, common::Refreshed which) {
+  for (const Clone& c : clones_) {
+    if (c.block.data() != copy) continue;
+    const bool is_argument = which == common::Refreshed::argument;
+    std::memcpy(is_argument ? c.original : c.block.data(),
+                is_argument ? c.block.data() : c.original, static_cast<std::size_t>(c.bytes));
+  }
 }
 
 abi::TensorView Frame::part_of(const abi::Operand& operand) {

@@ -61,7 +61,8 @@ class Frame final : public common::Frame {
   void run_copy(const Executable::BoundStep& step);
   void finish() override;
   void copy_constant(abi::PlanBuffer root, const abi::TensorView& to, std::int64_t bytes) override;
-  [[nodiscard]] bool is_copy(const void* data) const override;
+  [[nodiscard]] void* original_of(const void* data) const override;
+  void refresh(const void* copy, common::Refreshed which) override;
   [[nodiscard]] abi::TensorView part_of(const abi::Operand& operand) override;
   void adopt(abi::PlanBuffer buffer, const HostTensor& result, const std::string& name) override;
   [[nodiscard]] abi::TensorView view_of(abi::PlanBuffer declared) override;

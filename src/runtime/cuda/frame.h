@@ -120,7 +120,8 @@ class Frame final : public common::Frame {
   void adopt(abi::PlanBuffer buffer, const common::HostTensor& result,
              const std::string& name) override;
   void copy_constant(abi::PlanBuffer root, const abi::TensorView& to, std::int64_t bytes) override;
-  [[nodiscard]] bool is_copy(const void* data) const override;
+  [[nodiscard]] void* original_of(const void* data) const override;
+  void refresh(const void* copy, common::Refreshed which) override;
   void read_times();
 
   // Where a step on the device finds a buffer.

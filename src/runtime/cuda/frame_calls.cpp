@@ -226,9 +226,18 @@ void Frame::run_copy(std::size_t number) {
   host_->copy(view_of(copy.from), view_of(copy.to));
 }
 
-bool Frame::is_copy(const void* data) const {
-  return std::any_of(clones_.begin(), clones_.end(),
-                     [&](const Clone& c) { return c.copy == data; });
+void* Frame::original_of(const void* data) const {
+  const auto clone = std::ranges::find(clones_, data, &Clone::copy);
+  return clone == clones_.end() ? nullptr : clone->original;
+}
+
+void Frame::refresh(const void* copy, common::Refreshed which) {
+  for (const Clone& c : clones_) {
+    if (c.copy != copy) continue;
+    const bool is_argument = which == common::Refreshed::argument;
+    device_.copy(is_argument ? c.original : c.copy, is_argument ? c.copy : c.original, c.bytes,
+                 stream_);
+  }
 }
 
 // The plan relies on the layout it was compiled for: other sizes send the call to eager; other

@@ -247,6 +247,48 @@ TEST(Executor, ClonesMisalignedArgumentsAndWritesThemBack) {
   for (std::size_t i = 1; i < 101; ++i) EXPECT_EQ(data[i], before[i] + 1);
 }
 
+// A kernel needs it aligned; the op gets the argument itself, with what the kernel wrote, and the
+// kernel behind it what the op wrote.
+TEST(Executor, EagerCallsGetMisalignedArgumentsThemselves) {
+  PlanBuilder b;
+  const auto x = b.argument("x", {100});
+  b.plan.arguments[0].alignment = 64;
+  b.plan.arguments[0].is_written = true;
+  const auto add_one = [](void* const* buffers, const std::int64_t*, void*, std::int64_t begin,
+                          std::int64_t end) {
+    ASSERT_EQ(reinterpret_cast<std::uintptr_t>(buffers[0]) % 64, 0U);
+    for (std::int64_t i = begin; i < end; ++i) static_cast<float*>(buffers[0])[i] += 1;
+  };
+  b.launch(add_one, {x}, {}, 100);
+  b.plan.steps.push_back({.action = abi::EagerCall{
+                              .target = 7,
+                              .arguments = {{.kind = abi::EagerArgument::Kind::buffer, .index = x},
+                                            {.kind = abi::EagerArgument::Kind::buffer, .index = x}},
+                              .name = "aten::thing_"}});
+  b.launch(add_one, {x}, {}, 100);
+  Executable e(b.done());
+  Arguments a;
+  float* data = a.random({101});
+  const std::vector<float> before(data, data + 101);
+  const std::int64_t size = 100;
+  a.views[0].data = data + 1;
+  a.views[0].sizes = &size;
+  HeapHost host;
+  int calls = 0;
+  host.eager = [&](std::uint32_t, std::span<const EagerOperand> operands, std::span<HostTensor>) {
+    ++calls;
+    for (const EagerOperand& operand : operands) {
+      ASSERT_EQ(operand.argument, 0);
+      ASSERT_EQ(operand.view.data, data + 1);
+    }
+    for (std::size_t i = 1; i < 101; ++i) data[i] *= 2;
+  };
+  e.run(call_of(a, host));
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(data[0], before[0]);
+  for (std::size_t i = 1; i < 101; ++i) EXPECT_EQ(data[i], 2 * (before[i] + 1) + 1);
+}
+
 TEST(Executor, EagerCallsAndTheirLayouts) {
   PlanBuilder b;
   const auto x = b.argument("x", {2, 3});
