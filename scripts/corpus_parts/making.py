@@ -31,6 +31,11 @@ class Target:
     variables: tuple[tuple[str, str], ...] = ()
     leaves_out: str = "^$"  # names of cases
 
+    @property
+    def on_any_processor(self) -> str:
+        """Its device, whose instructions are written down and not run."""
+        return f"{self.device}:{self.instruction_set}" if self.instruction_set else self.device
+
     def takes(self, case: Case) -> bool:
         return re.search(self.leaves_out, case.name) is None
 
@@ -103,9 +108,12 @@ def make_target(
     threads: int, run: bool,
 ) -> None:  # fmt: skip
     """A case that ends the process is written down as one, and the next process goes on behind it.
+    What does not run is made on any processor.
 
     Raises RuntimeError where the command does not even begin.
     """
+    is_here = run or processor_flags().issuperset(target.needs)
+    device = target.device if is_here else target.on_any_processor
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "cases.jsonl").exists():  # of an earlier corpus
         for made in ("text", "code", "values"):
@@ -120,7 +128,7 @@ def make_target(
                 raise RuntimeError(f"{tool} makes nothing of {cases[done].name}: {wrong}")
             before = done
             command = [str(tool), "corpus", "make", str(file), "-o", str(folder), "--skip",
-                       str(done), "--device", target.device, "--threads", str(threads)]  # fmt: skip
+                       str(done), "--device", device, "--threads", str(threads)]  # fmt: skip
             process = subprocess.Popen(command + ([] if run else ["--no-run"]),
                                        env=_environment(target, threads))  # fmt: skip
             wrong = _wait(process, folder)
@@ -152,10 +160,9 @@ def make(
 def interpret(tool: pathlib.Path, cases: Sequence[Case], name: str) -> int:
     """Every different kernel of a target under the interpreter; the exit status. Any processor will do."""
     target = TARGETS[name]
-    device = f"{target.device}:{target.instruction_set}" if target.instruction_set else target.device
     with tempfile.TemporaryDirectory(prefix="corpus-") as temporary:
         file = pathlib.Path(temporary) / "cases"
         file.write_text("".join(str(c) for c in cases if target.takes(c)))
         print(f"{name}:", flush=True)
-        command = [str(tool), "corpus", "interpret", str(file), "--device", device]
+        command = [str(tool), "corpus", "interpret", str(file), "--device", target.on_any_processor]
         return subprocess.run(command, env=_environment(target, 2), check=False).returncode
