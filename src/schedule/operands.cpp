@@ -71,7 +71,7 @@ class OperandSettler {
   }
 
   // Copies that only take a part of another buffer, with the strides that the part has there, need
-  // not be made (q, k and v of one fused projection).
+  // not be made (q, k and v of one fused projection). Dimensions of one element have any stride.
   void settle_call(loop::EagerCall& call) const {
     if (!libraries_.eager_takes_parts) return;
     for (std::size_t n = 0; n < call.arguments.size(); ++n) {
@@ -81,8 +81,14 @@ class OperandSettler {
       if (copy == nullptr || !program_.buffers[*b].offset.is_null()) continue;
       const Instruction& load = copy->body.instructions.front();
       const auto view = strided_view(program_, {load.buffer, load.indices}, copy->dims);
-      if (!view || !(view->strides == *program_.buffers[*b].strides)) continue;
-      call.parts.push_back({n, view->sizes, view->strides, view->offset});
+      if (!view) continue;
+      const std::vector<Expr>& strides = *program_.buffers[*b].strides;
+      bool is_alike = true;
+      for (std::size_t d = 0; d < strides.size(); ++d) {
+        is_alike = is_alike && (view->sizes[d].is_constant(1) || view->strides[d] == strides[d]);
+      }
+      if (!is_alike) continue;
+      call.parts.push_back({n, view->sizes, strides, view->offset});
       call.arguments[n] = load.buffer;
     }
   }
