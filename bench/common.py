@@ -202,10 +202,10 @@ def unequal_bits(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 # What the same error calls otherwise in two runs: addresses, backends, numbers of names that tracing makes up
-# and of guards that fail.
+# and of guards that fail, and which function returned a tensor beside keeping it.
 _MADE_UP = re.compile(
     r"0x[0-9a-f]+|\b(?:inkle|aot_eager)\b|(?<=__compiled_fn_)\w+|(?<=__resume_at_)\w+|(?<=\b[su])\d+\b"
-    r"|(?<=fail reason: )\d+/\d+"
+    r"|(?<=fail reason: )\d+/\d+|, which is output \d+ of \w+,(?= is at version)"
 )
 
 

@@ -215,6 +215,8 @@ def test_a_random_program_that_eager_refuses_is_refused(monkeypatch, message, is
     (None, None, True),
     (ValueError("size s0 of u12 in __compiled_fn_3_ab"), ValueError("size s1 of u7 in __compiled_fn_5_cd"), True),
     (ValueError("backend='inkle' raised"), ValueError("backend='aot_eager' raised"), True),
+    (ValueError("[Float [3]] is at version 1"), ValueError("[Float [3]], which is output 1 of F, is at version 1"), True),
+    (ValueError("[Float [3]] is at version 1"), ValueError("[Float [4]], which is output 1 of F, is at version 1"), False),
     (ValueError("size 3"), ValueError("size 4"), False),
     (ValueError("size 3"), RuntimeError("size 3"), False),
     (ValueError("size 3"), None, False),
