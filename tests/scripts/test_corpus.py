@@ -431,6 +431,15 @@ def test_the_command_makes_the_same_twice_and_other_programs_differ(tmp_path):
 
 
 @pytest.mark.skipif(not TOOL.exists(), reason="the command is not built")
+def test_code_that_does_not_run_is_made_on_any_processor(tmp_path, monkeypatch):
+    monkeypatch.setattr(making, "processor_flags", lambda: set())
+    making.make_target(TOOL, making.TARGETS["avx512"], cases.parse(CASE), tmp_path, 2, False)
+    made = comparing.load(tmp_path)
+    assert {case["status"] for case in made.cases.values()} == {"ok"}
+    assert (made.target["name"], made.target["vector_bytes"]) == ("x86-64-v4", 64)
+
+
+@pytest.mark.skipif(not TOOL.exists(), reason="the command is not built")
 def test_a_graph_that_does_not_parse_is_written_down(tmp_path):
     target = making.TARGETS["sm_90a"]
     bad = cases.parse(CASE.replace("softmax(", "no_such_op("))
