@@ -173,6 +173,25 @@ graph @read(%x: f32[8,16], %y: f32[8,16]) -> f32[8,16] {
 )"));
 }
 
+// What it draws may depend on the address.
+TEST_F(NullDeviceTest, EagerGetsAnArgumentItselfWhereKernelsReadAnAlignedCopy) {
+  compile(R"(
+graph @dropped(%x: f32[8,16]) -> f32[8,16], f32[8,16] {
+  %0: f32[8,16] = eager "aten::foo" 0 (%x)
+  %1: f32[8,16] = relu(%x)
+  return %0, %1
+}
+)");
+  NullHost host, memory;
+  const std::vector<std::int64_t> sizes = {8, 16}, strides = {16, 1};
+  abi::TensorView x = memory.make_output(abi::DType::f32, sizes, strides).view;
+  x.data = static_cast<std::byte*>(x.data) + 4;
+  const std::vector<abi::TensorView> views = {x};
+  executable_->run({.tensors = views, .host = &host});
+  EXPECT_NE(host.last_allocated, nullptr);  // the copy
+  EXPECT_EQ(host.operand.data, x.data);
+}
+
 TEST_F(NullDeviceTest, ViewsThatEagerMakesAreNotRecorded) {
   const auto why_not = [&](std::string_view text) {
     compile(text);

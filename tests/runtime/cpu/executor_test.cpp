@@ -224,6 +224,15 @@ TEST(Executor, MutatesArgumentsThroughAliasesAndReturnsThem) {
   EXPECT_EQ(host.outputs[3].kind, abi::PlanOutput::Kind::none);
 }
 
+// Adds 101 elements, of which the argument is all but the first.
+float* misaligned(Arguments& arguments) {
+  static constexpr std::int64_t kSize = 100;
+  float* const data = arguments.random({kSize + 1});
+  arguments.views.back().data = data + 1;
+  arguments.views.back().sizes = &kSize;
+  return data;
+}
+
 TEST(Executor, ClonesMisalignedArgumentsAndWritesThemBack) {
   PlanBuilder b;
   const auto x = b.argument("x", {100});
@@ -236,11 +245,8 @@ TEST(Executor, ClonesMisalignedArgumentsAndWritesThemBack) {
       {x}, {}, 100);
   Executable e(b.done());
   Arguments a;
-  float* data = a.random({101});
+  float* data = misaligned(a);
   const std::vector<float> before(data, data + 101);
-  const std::int64_t size = 100;
-  a.views[0].data = data + 1;
-  a.views[0].sizes = &size;
   HeapHost host;
   e.run(call_of(a, host));
   EXPECT_EQ(data[0], before[0]);
@@ -268,11 +274,8 @@ TEST(Executor, EagerCallsGetMisalignedArgumentsThemselves) {
   b.launch(add_one, {x}, {}, 100);
   Executable e(b.done());
   Arguments a;
-  float* data = a.random({101});
+  float* data = misaligned(a);
   const std::vector<float> before(data, data + 101);
-  const std::int64_t size = 100;
-  a.views[0].data = data + 1;
-  a.views[0].sizes = &size;
   HeapHost host;
   int calls = 0;
   host.eager = [&](std::uint32_t, std::span<const EagerOperand> operands, std::span<HostTensor>) {
