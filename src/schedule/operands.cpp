@@ -133,7 +133,8 @@ class OperandSettler {
     return copy;
   }
 
-  // The nest that makes `buffer` as an elementwise copy of another buffer.
+  // The nest that makes `buffer` as an elementwise copy of another buffer of its device: kernels of
+  // a GPU read numbers of the CPU, libraries and ops in eager do not.
   const Nest* copy_that_makes(BufferId buffer) const {
     if (producer_[buffer] < 0 || mutated_[buffer]) return nullptr;
     const Nest& nest = program_.nests[static_cast<std::size_t>(producer_[buffer])];
@@ -143,7 +144,8 @@ class OperandSettler {
     }
     const Instruction& load = nest.body.instructions.front();
     if (load.opcode != Opcode::load || load.operand_count != 0 || mutated_[load.buffer] ||
-        load.dtype != program_.buffers[buffer].dtype) {
+        load.dtype != program_.buffers[buffer].dtype ||
+        program_.buffers[load.buffer].device != program_.buffers[buffer].device) {
       return nullptr;
     }
     return &nest;
