@@ -112,8 +112,9 @@ Values GpuReducer::merge_moments(const Values& a, const Values& b) {
   const ValueId share = select(b_, is_empty, number(0), part);
   const ValueId d = op(b_, Opcode::sub, {b[1], a[1]});
   const ValueId mean = op(b_, Opcode::add, {a[1], op(b_, Opcode::mul, {d, share})});
-  const ValueId between =
-      op(b_, Opcode::mul, {op(b_, Opcode::mul, {op(b_, Opcode::mul, {d, d}), a[0]}), share});
+  // The counts first: those of a part without elements are 0, and the square of d may overflow.
+  const ValueId weight = op(b_, Opcode::mul, {a[0], share});
+  const ValueId between = op(b_, Opcode::mul, {op(b_, Opcode::mul, {weight, d}), d});
   return {count, mean, op(b_, Opcode::add, {op(b_, Opcode::add, {a[2], b[2]}), between})};
 }
 

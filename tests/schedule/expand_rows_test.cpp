@@ -2,6 +2,7 @@
 // threads under several interleavings, against the loop kernel itself.
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -86,7 +87,8 @@ Array interesting(DType dtype, std::int64_t n, unsigned seed, ReduceOp op) {
   return a;
 }
 
-void check_reduction(ReduceOp op, DType dtype, const BlockSchedule& blocks, Extents e) {
+void check_reduction(ReduceOp op, DType dtype, const BlockSchedule& blocks, Extents e,
+                     const std::optional<Array>& given = std::nullopt, double tolerance = 2e-5) {
   if (blocks.rows().keep && e.is_symbolic) return;
   SCOPED_TRACE(fmt::format("{} of {} x {}", loop::name_of(op), e.rows, e.elements));
   KernelBuilder b;
@@ -106,11 +108,11 @@ void check_reduction(ReduceOp op, DType dtype, const BlockSchedule& blocks, Exte
   for (std::size_t r = 0; r < results.size(); ++r) {
     b.store_row(first + static_cast<std::uint32_t>(r), results[r], i);
   }
-  std::vector<Array> arrays{interesting(dtype, e.rows * e.elements, 7, op)};
+  std::vector<Array> arrays{given ? *given : interesting(dtype, e.rows * e.elements, 7, op)};
   for (std::size_t r = 0; r < results.size(); ++r) arrays.emplace_back(row, e.rows);
   const std::vector<std::int64_t> sizes =
       e.is_symbolic ? std::vector<std::int64_t>{e.elements} : std::vector<std::int64_t>{};
-  check(b, blocks, arrays, sizes, abi::is_float(row) ? 2e-5 : 0);
+  check(b, blocks, arrays, sizes, abi::is_float(row) ? tolerance : 0);
 }
 
 class Reductions : public ::testing::TestWithParam<ReduceOp> {};
@@ -147,6 +149,19 @@ TEST(ExpandRows, Clusters) {
     for (const BlockSchedule& blocks : with_clusters()) {
       if (blocks.rows().cluster == 1) continue;
       for (const Extents& e : extents()) check_reduction(op, DType::f32, blocks, e);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// The squares of the numbers, and of the difference of a mean from that of no elements, which is 0,
+// are beyond f32; those of the deviations are not.
+TEST(ExpandRows, MomentsOfLargeNumbers) {
+  for (const BlockSchedule& blocks : schedules()) {
+    for (const Extents& e : {Extents{9, 3}, Extents{5, 203}, Extents{2, 96, true}}) {
+      Array x = random_array(DType::f32, e.rows * e.elements, 7, -4e17, 4e17);
+      for (std::int64_t i = 0; i < x.count; ++i) x.set(i, 1e20 + x.get(i));
+      check_reduction(ReduceOp::welford, DType::f32, blocks, e, x, 2e-4);
       if (HasFailure()) return;
     }
   }
