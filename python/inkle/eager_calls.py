@@ -149,6 +149,16 @@ class OpCall:
         op = find_op(self.name)
         self._run = _INSTEAD.get(op, op)
 
+    @property
+    def is_pure(self) -> bool:
+        """Whether the op neither draws random numbers nor writes. Of other ops than ATen's nobody knows."""
+        op = find_op(self.name)
+        return (
+            op.namespace == "aten"
+            and not op._schema.is_mutable
+            and torch.Tag.nondeterministic_seeded not in op.tags
+        )
+
     def __call__(self, *flat: Any) -> list[Any]:
         operands = iter(flat)
         positional = [_filled(p, operands) for p in self._positional]

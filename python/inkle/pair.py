@@ -9,6 +9,7 @@ import torch
 from torch._functorch.partitioners import default_partition
 
 from inkle import _inkle, restrided
+from inkle.eager_calls import OpCall
 from inkle.eager_graph import EagerGraph
 from inkle.importer import GraphImporter, nodes_of
 from inkle.library_attention import LibraryAttention
@@ -91,6 +92,7 @@ class Partition:
             tangents=joint.tangents, written=joint.written, fixed=joint.fixed,
             saved_inputs=joint.saved_inputs, saved_outputs=joint.saved_outputs,
             tangent_outputs=joint.tangent_outputs,
+            pure_calls=[isinstance(t, OpCall) and t.is_pure for t in walker.targets],
             most_bytes=joint.default_bytes, by_bytes=self._options.partition == "smallest",
             attention=library,
         )  # fmt: skip

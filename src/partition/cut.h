@@ -41,6 +41,9 @@ struct Joint {
   std::vector<bool> is_saved_output = {};
   // By input: the output of the forward whose tangent it is, or -1. Empty: not known.
   std::vector<std::int32_t> output_of_tangent = {};
+  // By number of a call to eager: its op neither draws random numbers nor writes. Calls without an
+  // entry may.
+  std::vector<bool> is_pure_call = {};
   // The most bytes that may be kept, at the hints of sizes.
   std::int64_t most_bytes = std::int64_t{1} << 60;
 };

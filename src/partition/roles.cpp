@@ -82,10 +82,15 @@ void Roles::close(std::vector<bool>& nodes, const std::vector<bool>& roots) cons
 }
 
 // A call to eager may advance the random generator: one that depends on no gradient stays in the
-// forward, even if it is unused or used by the backward alone.
+// forward, even if it is unused or used by the backward alone. A pure one that the backward alone
+// uses is left to it: it may raise there.
 void Roles::keep_eager_calls(const std::vector<bool>& early, const std::vector<bool>& late) {
   for (std::size_t i = 0; i < joint_.nodes.size(); ++i) {
-    if (joint_.nodes[i].eager_target) (late_[i] ? backward_ : forward_)[i] = true;
+    const auto& target = joint_.nodes[i].eager_target;
+    if (!target) continue;
+    const bool is_pure = *target < info_.is_pure_call.size() && info_.is_pure_call[*target];
+    if (is_pure && backward_[i]) continue;
+    (late_[i] ? backward_ : forward_)[i] = true;
   }
   close(forward_, early);
   close(backward_, late);

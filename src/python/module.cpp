@@ -281,15 +281,16 @@ std::optional<passes::AttentionCalls> attention_calls(Importer& importer, const 
 
 // `tangents`, `written`, `fixed`, `saved_inputs`: of each input of the importer, in order;
 // `saved_outputs`: of each output of the forward; `tangent_outputs`: of each input, the output that
-// it is the tangent of, or -1.
+// it is the tangent of, or -1; `pure_calls`: of each call to eager, by number, whether its op
+// neither draws nor writes.
 std::shared_ptr<Partition> partition(const driver::Compiler& compiler, Importer& importer,
                                      const Options& options, std::size_t forward_outputs,
                                      std::vector<bool> tangents, std::vector<bool> written,
                                      std::vector<bool> fixed, std::vector<bool> saved_inputs,
                                      std::vector<bool> saved_outputs,
                                      std::vector<std::int32_t> tangent_outputs,
-                                     std::int64_t most_bytes, bool by_bytes,
-                                     const nb::object& attention) {
+                                     std::vector<bool> pure_calls, std::int64_t most_bytes,
+                                     bool by_bytes, const nb::object& attention) {
   const partition::Joint info{.forward_outputs = forward_outputs,
                               .is_tangent = std::move(tangents),
                               .is_written = std::move(written),
@@ -297,6 +298,7 @@ std::shared_ptr<Partition> partition(const driver::Compiler& compiler, Importer&
                               .is_saved_input = std::move(saved_inputs),
                               .is_saved_output = std::move(saved_outputs),
                               .output_of_tangent = std::move(tangent_outputs),
+                              .is_pure_call = std::move(pure_calls),
                               .most_bytes = most_bytes};
   std::vector<driver::StageTime> stages;
   const auto weigh = by_bytes ? partition::Weigh::bytes : partition::Weigh::time;
@@ -449,7 +451,8 @@ void bind_compiler(nb::module_& m) {
       .def("partition", partition, nb::arg("importer"), nb::arg("options"),
            nb::arg("forward_outputs"), nb::arg("tangents"), nb::arg("written"), nb::arg("fixed"),
            nb::arg("saved_inputs"), nb::arg("saved_outputs"), nb::arg("tangent_outputs"),
-           nb::arg("most_bytes"), nb::arg("by_bytes"), nb::arg("attention").none() = nb::none())
+           nb::arg("pure_calls"), nb::arg("most_bytes"), nb::arg("by_bytes"),
+           nb::arg("attention").none() = nb::none())
       .def("compile_training", compile_training);
   nb::class_<TorchCallable>(m, "TorchCallable", nb::dynamic_attr(), nb::is_weak_referenceable(),
                             nb::type_slots(kCallableSlots))

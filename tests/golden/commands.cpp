@@ -114,9 +114,10 @@ std::string loops(std::string_view text, std::span<const std::string>) {
 }
 
 // cut [--outputs=n] [--tangents=n] [--by=time|kernels|bytes|nothing] [--most=bytes] [--saved]
-// [--no-output-saved|--outputs-saved]: forward and backward graph of a joint one. Its first n
-// outputs are the forward's, its last n inputs tangents; weights are fixed; with --saved the host's
-// own partition keeps all inputs, with --no-output-saved no output of the forward. With
+// [--no-output-saved|--outputs-saved] [--pure-calls=n]: forward and backward graph of a joint one.
+// The first n calls to eager are pure. Its first n outputs are the forward's, its last n inputs
+// tangents; weights are fixed; with --saved the host's own partition keeps all inputs, with
+// --no-output-saved no output of the forward. With
 // --outputs-saved it keeps all of these, and the tangents are known to be those of the outputs, in
 // order.
 std::string cut(std::string_view text, std::span<const std::string> args) {
@@ -132,6 +133,8 @@ std::string cut(std::string_view text, std::span<const std::string> args) {
       tangents = std::stoul(std::string(value));
     } else if (arg.starts_with("--most=")) {
       info.most_bytes = std::stol(std::string(value));
+    } else if (arg.starts_with("--pure-calls=")) {
+      info.is_pure_call.assign(std::stoul(std::string(value)), true);
     } else if (arg == "--saved") {
       info.is_saved_input.assign(joint.inputs.size(), true);
     } else if (arg == "--no-output-saved") {

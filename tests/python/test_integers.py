@@ -388,6 +388,21 @@ def test_rolls_by_any_int():
     assert whole(inkle.reports())
 
 
+def test_an_op_in_eager_of_the_backward_raises_there():
+    """No gradient flows into the roll of the backward, by -n, which eager refuses."""
+
+    def rolled(x, n):
+        return x.roll(n).floor() + x.exp().sin().cos().tanh()
+
+    run = torch.compile(rolled, backend="inkle", dynamic=True, options={"strict": True})
+    for function in (rolled, run):
+        x = torch.randn(3, 2, requires_grad=True)
+        y = function(x, LARGEST - 1)
+        same(y.detach(), rolled(x.detach(), LARGEST - 1))
+        with pytest.raises(RuntimeError, match="SymIntArrayRef"):
+            y.sum().backward()
+
+
 def test_quotients_of_large_ints_are_rounded_as_floats():
     def quotient(i, n):
         return i + int(n / 3), i + math.floor(n / 3), i + int(n / 2)
