@@ -443,7 +443,9 @@ Tensor Lowering::materialise(const Tensor& t, std::optional<Sizes> strides) {
   }
   Tensor copy =
       pointwise(t.sizes, t.dtype, [&](BodyBuilder& b, Indices i) { return element(b, t, i); });
-  program().buffers[copy.buffer].strides = wanted;
+  Buffer& buffer = program().buffers[copy.buffer];
+  buffer.strides = wanted;
+  copy.device = buffer.device = t.device;  // of the operand, not of the op's result
   return copy;
 }
 

@@ -308,6 +308,20 @@ graph @part(%x: f32[16]) -> f32[16], i64[2] {
   EXPECT_EQ(*static_cast<const std::int64_t*>(host.operand.data), 4);
 }
 
+// The copy has one element, and lies as the number does.
+TEST_F(NullDeviceTest, CopiesOfNumbersOfTheCpuAreOnTheDevice) {
+  compile(R"(
+graph @filled(%x: f32[1,1], %cpu_a: f32[]) -> f32[1,1] {
+  %0: f32[1,1] = fill(%x, %cpu_a)
+  %1: f32[1,1] = eager "aten::foo" 0 (%0)
+  return %1
+}
+)");
+  NullHost host;
+  run({{1, 1}, {}}, host);
+  EXPECT_EQ(host.operand.device.kind, abi::DeviceKind::cuda);
+}
+
 TEST(Samples, LieInTheirTensorsEachInAnotherPart) {
   using runtime::cuda::kSamples;
   using runtime::cuda::sampled_word;
