@@ -192,6 +192,23 @@ graph @dropped(%x: f32[8,16]) -> f32[8,16], f32[8,16] {
   EXPECT_EQ(host.operand.data, x.data);
 }
 
+TEST_F(NullDeviceTest, EagerGetsWhatItMadeItselfWhereKernelsReadAnAlignedCopy) {
+  compile(R"(
+graph @dropped(%x: f32[8,16]) -> f32[8,16], f32[8,16], f32[8,16] {
+  %0: f32[8,16] = eager "aten::foo" 0 (%x)
+  %1: f32[8,16] = relu(%0)
+  %2: f32[8,16] = eager "aten::foo" 0 (%0)
+  return %2, %1, %0
+}
+)");
+  NullHost host;
+  run({{8, 16}}, host);
+  EXPECT_THAT(host.calls, ::testing::ElementsAre("eager", "eager"));
+  ASSERT_NE(host.last_allocated, nullptr);
+  EXPECT_EQ(host.last_given, host.operand.data);  // the first op's, at an odd place
+  EXPECT_NE(static_cast<const void*>(host.last_allocated), host.last_given);
+}
+
 TEST_F(NullDeviceTest, ViewsThatEagerMakesAreNotRecorded) {
   const auto why_not = [&](std::string_view text) {
     compile(text);

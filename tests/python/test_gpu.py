@@ -51,6 +51,25 @@ def test_dropout_of_an_argument_that_is_not_aligned_draws_as_in_eager():
         torch.testing.assert_close(run(x), wanted, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("is_read_by_a_kernel", [False, True])
+def test_dropout_of_a_view_of_eager_that_is_not_aligned_draws_as_in_eager(is_read_by_a_kernel):
+    """A slice by a number is a view that eager makes."""
+
+    def dropped(x, n):
+        part = x[:: 1 + n % 3]
+        return F.dropout(part, 0.5), part * 2 if is_read_by_a_kernel else n
+
+    run = torch.compile(
+        dropped, backend="inkle", dynamic=True, options={"strict": True, "random": "eager"}
+    )
+    for n, count in ((3, 5), (-5, 40), (-16, 1000)):
+        x = torch.randn(3 * count + 3)[3:].view(3, count, 1)
+        torch.manual_seed(count)
+        wanted = dropped(x, n)
+        torch.manual_seed(count)
+        torch.testing.assert_close(run(x, n), wanted, rtol=0, atol=0)
+
+
 def test_an_index_out_of_range_is_an_error_of_a_later_call():
     table = torch.randn(10, 64)
     run = compiled(lambda i: F.embedding(i, table) * 2)

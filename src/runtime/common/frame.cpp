@@ -37,7 +37,11 @@ void Frame::run(const Call& call, double* microseconds) {
     if (!plan_.steps[s].prepare) execute_step(s);
   }
   finish();
-  const auto view = [this](PlanBuffer root) { return view_of(root); };
+  const auto view = [this](PlanBuffer root) {
+    abi::TensorView whole = view_of(root);
+    if (void* const original = original_of(whole.data); original != nullptr) whole.data = original;
+    return whole;
+  };
   const auto copy = [this](PlanBuffer root, const abi::TensorView& to, std::int64_t bytes) {
     copy_constant(root, to, bytes);
   };
@@ -93,7 +97,10 @@ void Frame::lend(PlanBuffer root, std::vector<Lent>& lent) {
   void* const copy = buffers_[root];
   void* const original = original_of(copy);
   if (original == nullptr) return;
-  if (plan_.arguments[plan_.buffers[root].index].is_written) refresh(copy, Refreshed::argument);
+  const BufferDecl& decl = plan_.buffers[root];
+  if (decl.kind == BufferDecl::Kind::argument && plan_.arguments[decl.index].is_written) {
+    refresh(copy, Refreshed::argument);
+  }
   buffers_[root] = original;
   lent.push_back({root, copy});
 }
@@ -105,7 +112,7 @@ void Frame::take_back(const std::vector<Lent>& lent) {
   }
 }
 
-// The op gets an argument itself: what it draws may depend on the address, and it may write.
+// The op gets the tensor itself: what it draws may depend on the address, and it may write.
 void Frame::run_eager(const abi::EagerCall& eager) {
   std::vector<Lent> lent;
   std::vector<EagerOperand> operands;

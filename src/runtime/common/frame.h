@@ -71,9 +71,9 @@ class Frame {
 
   // Runs an op of the host's.
   void run_eager(const abi::EagerCall& eager);
-  // Of a copy that stands for an argument during the call: where the argument lies; else null.
+  // Of an aligned copy that stands for a tensor during the call: where that lies; else null.
   [[nodiscard]] virtual void* original_of(const void* data) const = 0;
-  // Gives the argument what its copy holds, or the copy what the argument holds.
+  // Gives the tensor what its copy holds, or the copy what the tensor holds.
   virtual void refresh(const void* copy, Refreshed which) = 0;
   [[nodiscard]] virtual abi::TensorView part_of(const abi::Operand& operand) = 0;
   virtual void adopt(abi::PlanBuffer buffer, const HostTensor& result, const std::string& name) = 0;
@@ -98,7 +98,7 @@ class Frame {
  private:
   void check_types(const Call& call) const;
   void bind_arguments(const Call& call);
-  // Buffers of arguments that have copies lie in the arguments until the copies are taken back.
+  // Buffers that have aligned copies lie in the tensors themselves until the copies are taken back.
   struct Lent {
     abi::PlanBuffer buffer;
     void* copy;

@@ -242,7 +242,8 @@ void Frame::refresh(const void* copy, common::Refreshed which) {
 
 // The plan relies on the layout it was compiled for: other sizes send the call to eager; other
 // strides, or an address that kernels need aligned and is not, cost a copy. A tensor that is only
-// returned is not copied: it may be a view of an argument.
+// returned is not copied: it may be a view of an argument. Other ops in eager get the tensor at its
+// own address.
 void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string& name) {
   const abi::TensorView expected = view_of(buffer);
   if (!common::same_sizes(result.view, expected)) {
@@ -265,6 +266,16 @@ void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string
   }
   if (is_on_cpu) {
     unsupported("{} returned a tensor on the CPU with other strides than foreseen", name);
+  }
+  if (common::same_strides(result.view, expected) && executable_.is_of_host_[buffer] &&
+      !executable_.has_alias_[buffer]) {
+    const std::int64_t bytes = slots_[plan_.buffers[buffer].bytes];
+    void* const copy = host_->allocate(bytes);
+    device_.copy(copy, result.view.data, bytes, stream_);
+    clones_.push_back({copy, result.view.data, bytes, false});
+    buffers_[buffer] = copy;
+    handles_[buffer] = result.handle;
+    return;
   }
   const auto rank = static_cast<std::size_t>(expected.rank);
   const HostTensor made =
