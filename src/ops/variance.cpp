@@ -108,6 +108,11 @@ template <class Source>
 Axes norm_axes(const Source& in, const NormPositions& p, std::size_t rank) {
   return p.dim < 0 ? Axes::all(rank) : axes_of(in, static_cast<std::size_t>(p.dim), rank);
 }
+// Not all dimensions by default.
+template <class Source>
+bool names_dims(const Source& in, const NormPositions& p) {
+  return p.dim >= 0 && !in.integers(static_cast<std::size_t>(p.dim)).empty();
+}
 template <class Source>
 double norm_order(const Source& in, const NormPositions& p) {
   const auto ord = static_cast<std::size_t>(p.ord);
@@ -144,8 +149,10 @@ void lower_norm(Lowering& l) {
   const DType dtype = l.result_type().dtype, compute = abi::compute_type(dtype);
   const Axes axes = norm_axes(l.args(), p, x.rank());
   const Sizes reduced = axes.reduced(l.context(), x.sizes);
-  // The norm of one element is its absolute value in ATen, however large its power.
-  const bool is_one = std::ranges::all_of(reduced, [](Expr size) { return size.is_constant(1); });
+  // The norm of one element is its absolute value in ATen, however large its power: over dimensions
+  // of one element, or over all of them.
+  const bool is_one = std::ranges::all_of(reduced, [](Expr size) { return size.is_constant(1); }) &&
+                      (x.rank() > 0 || !names_dims(l.args(), p));
   const double stated = norm_order(l.args(), p), order = is_one && stated != 0 ? 1 : stated;
   const ReduceOp op = !std::isinf(order) ? ReduceOp::sum
                       : order > 0        ? ReduceOp::max

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
 import sys
 from typing import Any
@@ -588,3 +589,17 @@ def test_a_part_of_a_written_argument_as_other_numbers() -> None:
         assert torch.equal(compiled(x, n).view(torch.int32), doubled(y, n))
         assert torch.equal(x.view(torch.int32), y.view(torch.int32))
     assert not any(report.fault for report in inkle.reports())
+
+
+@pytest.mark.parametrize("dim", [None, 0, -1])
+@pytest.mark.parametrize("order", [0.5, 1, 2, 3, math.inf])
+def test_the_norm_of_a_tensor_without_dimensions_that_names_one(dim: int | None, order: float) -> None:
+    """Then eager takes powers and roots, which overflow; of one element otherwise the absolute value."""
+    torch._dynamo.reset()
+
+    def norm(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.vector_norm(x, order, dim, True)
+
+    for shape in ((), (1,), (1, 1)):
+        x = torch.full(shape, -8.1e31)
+        torch.testing.assert_close(torch.compile(norm, backend="inkle")(x), norm(x))
