@@ -97,15 +97,23 @@ _ALIGNMENT = 64
 
 
 def of_its_own(view: torch.Tensor) -> torch.Tensor:
-    """The same values, sizes and strides in memory of its own. On a GPU as well aligned: torch's kernels
-    draw random numbers in another order where they read several elements at once."""
+    """The same values, sizes and strides in memory of its own, from the begin of a storage. On a GPU it is
+    as well aligned: torch's kernels draw random numbers in another order where they read several at once."""
     if view.numel() == 0:
         return torch.empty_strided(view.shape, view.stride(), dtype=view.dtype, device=view.device)
     span = 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.stride()))
-    before = view.data_ptr() % _ALIGNMENT // view.itemsize if view.is_cuda else 0
-    made = torch.empty(before + span, dtype=view.dtype, device=view.device)
-    made[before:].copy_(view.as_strided((span,), (1,)))
-    return made.as_strided(view.shape, view.stride(), before)
+    flat = view.as_strided((span,), (1,))
+    made = _empty_at(view.data_ptr() % _ALIGNMENT, flat) if view.is_cuda else torch.empty_like(flat)
+    return made.copy_(flat).as_strided(view.shape, view.stride(), 0)
+
+
+def _empty_at(offset: int, like: torch.Tensor) -> torch.Tensor:
+    """In one dimension, so many bytes behind an aligned address."""
+    if offset == 0:
+        return torch.empty_like(like)
+    made = torch.empty(offset + like.nbytes, dtype=torch.uint8, device=like.device)
+    # A view would have a storage offset, by which AOTAutograd makes views of arguments anew.
+    return torch.from_dlpack(made[offset:]).view(like.dtype)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -70,6 +70,21 @@ def test_dropout_of_a_view_of_eager_that_is_not_aligned_draws_as_in_eager(is_rea
         torch.testing.assert_close(run(x, n), wanted, rtol=0, atol=0)
 
 
+def test_a_view_of_eager_that_is_not_aligned_and_is_written_in_its_place():
+    """A kernel writes to its aligned copy, and what eager reads afterwards has that."""
+
+    def written(x, n):
+        part = x.as_strided((4,), (1,), 1 + n % 3)
+        changed = part.scatter(0, torch.zeros(1, dtype=torch.int64), 5)
+        return torch.polar(changed, changed), n
+
+    run = torch.compile(written, backend="inkle", dynamic=True)
+    for n in range(3):
+        x = torch.arange(8.0)
+        torch.testing.assert_close(run(x, n), written(x, n))
+        assert torch.equal(x, torch.arange(8.0))
+
+
 def test_an_index_out_of_range_is_an_error_of_a_later_call():
     table = torch.randn(10, 64)
     run = compiled(lambda i: F.embedding(i, table) * 2)

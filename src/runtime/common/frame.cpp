@@ -37,11 +37,7 @@ void Frame::run(const Call& call, double* microseconds) {
     if (!plan_.steps[s].prepare) execute_step(s);
   }
   finish();
-  const auto view = [this](PlanBuffer root) {
-    abi::TensorView whole = view_of(root);
-    if (void* const original = original_of(whole.data); original != nullptr) whole.data = original;
-    return whole;
-  };
+  const auto view = [this](PlanBuffer root) { return view_of(root); };
   const auto copy = [this](PlanBuffer root, const abi::TensorView& to, std::int64_t bytes) {
     copy_constant(root, to, bytes);
   };
@@ -98,7 +94,7 @@ void Frame::lend(PlanBuffer root, std::vector<Lent>& lent) {
   void* const original = original_of(copy);
   if (original == nullptr) return;
   const BufferDecl& decl = plan_.buffers[root];
-  if (decl.kind == BufferDecl::Kind::argument && plan_.arguments[decl.index].is_written) {
+  if (decl.kind != BufferDecl::Kind::argument || plan_.arguments[decl.index].is_written) {
     refresh(copy, Refreshed::argument);
   }
   buffers_[root] = original;

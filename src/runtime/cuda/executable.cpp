@@ -211,9 +211,12 @@ void Executable::expect_capture(std::int64_t bytes, Stream stream) {
 void Executable::make_steps() {
   is_of_device_.assign(plan_->buffers.size(), false);
   is_of_host_.assign(plan_->buffers.size(), false);
-  has_alias_.assign(plan_->buffers.size(), false);
+  is_shared_.assign(plan_->buffers.size(), false);
   for (std::size_t b = 0; b < plan_->buffers.size(); ++b) {
-    if (facts_.roots[b] != b) has_alias_[facts_.roots[b]] = true;
+    if (facts_.roots[b] != b) is_shared_[facts_.roots[b]] = true;
+  }
+  for (const abi::PlanOutput& o : plan_->outputs) {
+    if (o.kind == abi::PlanOutput::Kind::buffer) is_shared_[facts_.roots[o.index]] = true;
   }
   for (const abi::PlanStep& s : plan_->steps) {
     BoundStep step;

@@ -100,7 +100,7 @@ class Executable final : public common::Executable {
   common::PlanFacts facts_;
   std::vector<bool> is_of_device_;  // by buffer, roots: a kernel or library call has it
   std::vector<bool> is_of_host_;    // likewise: an op in eager or a copy, which may write
-  std::vector<bool> has_alias_;     // likewise: another buffer lies in it
+  std::vector<bool> is_shared_;     // likewise: another buffer lies in it, or it is returned
   std::vector<std::unique_ptr<Module>> modules_;  // by image
   std::vector<Function> functions_;               // by kernel
   std::vector<BoundStep> steps_;

@@ -268,7 +268,7 @@ void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string
     unsupported("{} returned a tensor on the CPU with other strides than foreseen", name);
   }
   if (common::same_strides(result.view, expected) && executable_.is_of_host_[buffer] &&
-      !executable_.has_alias_[buffer]) {
+      !executable_.is_shared_[buffer]) {
     const std::int64_t bytes = slots_[plan_.buffers[buffer].bytes];
     void* const copy = host_->allocate(bytes);
     device_.copy(copy, result.view.data, bytes, stream_);
