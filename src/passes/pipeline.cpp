@@ -18,6 +18,7 @@
 #include "passes/fully_masked_rows.h"
 #include "passes/fuse_gemms.h"
 #include "passes/library_attention.h"
+#include "passes/read_written.h"
 #include "passes/reinplace.h"
 #include "passes/split_attention.h"
 #include "passes/training_attention.h"
@@ -45,6 +46,8 @@ constexpr Pass kPasses[] = {
      "of a joint graph: the same where the gradient reads the weights"},
     {"library_attention", library_attention,
      "of a joint graph: decomposed attention, and its gradient, become two calls"},
+    {"read_written", read_written,
+     "ops in eager read an argument that their operand is written to"},
     {"reinplace", reinplace, "scatters write into their base where it dies"},
     {"split_attention", split_attention, "if asked for: attention as products and a softmax",
      kRequired},
@@ -65,7 +68,7 @@ constexpr std::string_view kStandard[] = {
     "decompose",       "canonicalise",
     "fold_constants",  "cse",
     "fuse_gemms",      "dce",
-    "reinplace",
+    "read_written",    "reinplace",
 };
 
 // Composites are expanded, so that the cut may pass through them; memory is not reused before.

@@ -233,8 +233,8 @@ void expect_same(const Results& a, const Results& b) {
 }
 
 // Passes whose second run changes nothing; attention and masks are not made by these graphs.
-constexpr std::string_view kIdempotent[] = {"canonicalise",   "cse",      "dce", "decompose",
-                                            "fold_constants", "reinplace"};
+constexpr std::string_view kIdempotent[] = {
+    "canonicalise", "cse", "dce", "decompose", "fold_constants", "read_written", "reinplace"};
 
 void fuzz(std::span<const std::string_view> names, bool idempotent) {
   for (std::uint32_t seed = 0; seed < 300; ++seed) {
