@@ -48,6 +48,7 @@ class NullHost final : public runtime::cuda::DeviceHost {
     operand = operands[0].view;
     results[0] = same(operands[0].view);
     results[0].view.data = static_cast<std::byte*>(results[0].view.data) + 4;
+    if (made_on) results[0].view.device.kind = *made_on;
     made = results[0].view.data;
     if (last_allocated != nullptr) *last_allocated = std::byte{42};
   }
@@ -88,6 +89,7 @@ class NullHost final : public runtime::cuda::DeviceHost {
   std::vector<abi::PlanOutput::Kind> given;
   std::vector<Place> places;   // of results, in order
   const void* made = nullptr;  // by the last op in eager
+  std::optional<abi::DeviceKind> made_on;
   const void* last_given = nullptr;
   abi::TensorView operand;  // the first of the last op in eager; its sizes do not outlive the call
   std::byte* last_allocated = nullptr;  // ops in eager write to it

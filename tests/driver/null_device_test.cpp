@@ -116,6 +116,30 @@ graph @read(%x: f32[8,16]) -> f32[8,16] {
   EXPECT_THAT(other.calls, ::testing::ElementsAre("eager", "copy"));
 }
 
+// As the states of random numbers of attention, which FX may state elsewhere than eager has them.
+TEST_F(NullDeviceTest, WhatEagerMakesOnAnotherDeviceIsForEagerAndResultsAlone) {
+  compile(R"(
+graph @returned(%x: f32[8,16]) -> f32[8,16], f32[8,16] {
+  %0: f32[8,16] = eager "aten::foo" 0 (%x)
+  %1: f32[8,16] = eager "aten::foo" 0 (%0)
+  return %1, %0
+}
+)");
+  NullHost host;
+  host.made_on = abi::DeviceKind::cpu;
+  run({{8, 16}}, host);
+  EXPECT_THAT(host.calls, ::testing::ElementsAre("eager", "eager"));
+  EXPECT_EQ(host.last_given, host.operand.data);  // the first op's
+  compile(R"(
+graph @read(%x: f32[8,16]) -> f32[8,16] {
+  %0: f32[8,16] = eager "aten::foo" 0 (%x)
+  %1: f32[8,16] = relu(%0)
+  return %1
+}
+)");
+  EXPECT_THROW(run({{8, 16}}, host), Unsupported);
+}
+
 TEST_F(NullDeviceTest, ResultsShareMemoryAsTheGraphSays) {
   compile(R"(
 graph @shared(%x: f32[8,16]) -> f32[4,16], f32[4,16], f32[8,16], f32[8,16], f32[8,16], f32[16], f32[8] {

@@ -70,6 +70,45 @@ def test_dropout_of_a_view_of_eager_that_is_not_aligned_draws_as_in_eager(is_rea
         torch.testing.assert_close(run(x, n), wanted, rtol=0, atol=0)
 
 
+def _added_to(x):
+    x.add_(1)
+    return F.dropout(x, 0.5)
+
+
+def _copied_to_itself(x):
+    flat = x.view(-1)
+    flat[1:].copy_(flat[:-1].clone())
+    return F.dropout(x, 0.5), x * 2
+
+
+@pytest.mark.parametrize("written", [_added_to, _copied_to_itself])
+@pytest.mark.parametrize("count", [5, 40, 1000])
+def test_dropout_of_a_written_argument_that_is_not_aligned_draws_as_in_eager(written, count):
+    run = torch.compile(written, backend="inkle", options={"strict": True, "random": "eager"})
+    numbers = torch.randn(count + 3)
+    made = []
+    for function in (written, run):
+        x = numbers.clone()[3:].view(5, -1)
+        torch.manual_seed(count)
+        made.append((function(x), x))
+    torch.testing.assert_close(*made, rtol=0, atol=0)
+
+
+def test_what_eager_makes_on_another_device_than_stated():
+    """The states of random numbers of efficient attention; nothing but the caller has them."""
+    q = bf16(2, 16, 4, 32)
+
+    def attend(q):
+        return torch.ops.aten._efficient_attention_forward(q, q, q, None, None, None, None, None, 0.0, 0)
+
+    wanted = attend(q)
+    found = torch.compile(attend, backend="inkle")(q)
+    torch.testing.assert_close(found[0], wanted[0])
+    assert [f.device if isinstance(f, torch.Tensor) else f for f in found[2:]] == [
+        w.device if isinstance(w, torch.Tensor) else w for w in wanted[2:]
+    ]
+
+
 def test_a_view_of_eager_that_is_not_aligned_and_is_written_in_its_place():
     """A kernel writes to its aligned copy, and what eager reads afterwards has that."""
 

@@ -248,6 +248,22 @@ void Executable::make_steps() {
   }
 }
 
+bool Executable::is_left_to_host(PlanBuffer root) const {
+  if (is_of_device_[root]) return false;
+  for (std::size_t b = 0; b < plan_->buffers.size(); ++b) {
+    if (b != root && facts_.roots[b] == root) return false;
+  }
+  return std::ranges::none_of(plan_->steps, [&](const abi::PlanStep& s) {
+    if (const auto* copy = std::get_if<abi::CopyStep>(&s.action)) {
+      return copy->from == root || copy->to == root;
+    }
+    const auto* eager = std::get_if<abi::EagerCall>(&s.action);
+    return eager != nullptr && std::ranges::any_of(eager->arguments, [&](const auto& a) {
+             return a.part && facts_.roots[a.part->buffer] == root;
+           });
+  });
+}
+
 void Executable::make_launch(const abi::Launch& launch, BoundStep& step) {
   const abi::DeviceKernel& kernel = *plan_->kernels[launch.kernel].device;
   step.kind = BoundStep::Kind::launch;

@@ -89,6 +89,8 @@ class Executable final : public common::Executable {
   void make_call(const abi::LibraryCall& call, BoundStep& step) const;
   // Whether nothing but kernels and library calls has this argument, and they only read it.
   [[nodiscard]] bool is_given_alone(abi::PlanBuffer root) const;
+  // Whether nothing but ops in eager and results have this buffer, and all of it.
+  [[nodiscard]] bool is_left_to_host(abi::PlanBuffer root) const;
   void run_with(const common::Call& call, double* microseconds);
   [[nodiscard]] std::unique_ptr<Frame> take_frame();
 

@@ -302,11 +302,15 @@ void Frame::align(const abi::PlanArgument& argument, PlanBuffer buffer) {
     unsupported("argument {} on the CPU is not aligned to {} bytes", argument.name,
                 argument.alignment);
   }
-  void* copy = host_->allocate(bytes);
-  device_.copy(copy, buffers_[buffer], bytes, stream_);
-  clones_.push_back(
-      {copy, buffers_[buffer], bytes, argument.is_written || executable_.is_of_host_[buffer]});
-  buffers_[buffer] = copy;
+  const bool is_written = argument.is_written || executable_.is_of_host_[buffer];
+  buffers_[buffer] = aligned_copy(buffers_[buffer], bytes, is_written);
+}
+
+void* Frame::aligned_copy(void* original, std::int64_t bytes, bool is_written) {
+  void* const copy = host_->allocate(bytes);
+  device_.copy(copy, original, bytes, stream_);
+  clones_.push_back({copy, original, bytes, is_written});
+  return copy;
 }
 
 void Frame::bind_memory(const common::Call& call) {

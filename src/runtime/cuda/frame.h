@@ -175,6 +175,8 @@ class Frame final : public common::Frame {
     bool is_written;
   };
   std::vector<Clone> clones_;
+  // Of memory that kernels need aligned and that is not.
+  [[nodiscard]] void* aligned_copy(void* original, std::int64_t bytes, bool is_written);
   Executable::PreparedPlace prepared_;
   Executable::Weights weights_;  // that prepare steps read
   std::vector<Event> events_;    // two a step: before and after

@@ -243,7 +243,7 @@ void Frame::refresh(const void* copy, common::Refreshed which) {
 // The plan relies on the layout it was compiled for: other sizes send the call to eager; other
 // strides, or an address that kernels need aligned and is not, cost a copy. A tensor that is only
 // returned is not copied: it may be a view of an argument. Other ops in eager get the tensor at its
-// own address.
+// own address. Where FX states another device than the op has, only they may have it.
 void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string& name) {
   const abi::TensorView expected = view_of(buffer);
   if (!common::same_sizes(result.view, expected)) {
@@ -251,7 +251,13 @@ void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string
                 plan_.name);
   }
   if (result.view.device.kind != plan_.buffers[buffer].device.kind) {
-    user_error("{} returned a tensor on another device than the plan {} foresaw", name, plan_.name);
+    if (!executable_.is_left_to_host(buffer)) {
+      unsupported("{} returned a tensor on another device than the plan {} foresaw", name,
+                  plan_.name);
+    }
+    buffers_[buffer] = result.view.data;
+    handles_[buffer] = result.handle;
+    return;
   }
   for (Upload& u : uploads_) {
     if (u.buffer == buffer) u.is_done = false;
@@ -269,11 +275,7 @@ void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string
   }
   if (common::same_strides(result.view, expected) && executable_.is_of_host_[buffer] &&
       !executable_.is_shared_[buffer]) {
-    const std::int64_t bytes = slots_[plan_.buffers[buffer].bytes];
-    void* const copy = host_->allocate(bytes);
-    device_.copy(copy, result.view.data, bytes, stream_);
-    clones_.push_back({copy, result.view.data, bytes, false});
-    buffers_[buffer] = copy;
+    buffers_[buffer] = aligned_copy(result.view.data, slots_[plan_.buffers[buffer].bytes], false);
     handles_[buffer] = result.handle;
     return;
   }
