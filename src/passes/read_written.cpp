@@ -1,6 +1,8 @@
 #include "passes/read_written.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "passes/rules.h"
 
@@ -23,12 +25,6 @@ bool only_reads(const Node& node) {
          name.find("out", base.size()) == std::string_view::npos;
 }
 
-bool reads(const Node& node, const std::function<bool(ValueId)>& is_one) {
-  bool found = false;
-  graph::for_each_operand(node, [&](ValueId v) { found = found || is_one(v); });
-  return found;
-}
-
 bool are_alike(Graph& graph, ValueId x, ValueId y) {
   const graph::Type& to = graph.type(x);
   const graph::Type& from = graph.type(y);
@@ -39,53 +35,116 @@ bool are_alike(Graph& graph, ValueId x, ValueId y) {
          strides(to) == strides(from);
 }
 
-// copy_(x, y) of an input x that nothing else writes to goes behind what makes y, if what lies
-// between does not have x.
-bool read_from(Graph& graph, ValueId x, ValueId y, ValueId written) {
-  const std::vector<ValueId> owners = graph::memory_owners(graph);
-  const std::vector<std::int32_t> producers = graph::producers(graph);
-  const std::int32_t made = producers[y.index];
-  if (producers[x.index] >= 0 || made < 0 || owners[y.index] == x || !are_alike(graph, x, y)) {
-    return false;
+// One copy_(x, y) of an input x that nothing else writes to.
+class Writer {
+ public:
+  Writer(Graph& graph, ValueId x, ValueId y, ValueId written)
+      : graph_(graph), x_(x), y_(y), producers_(graph::producers(graph)) {
+    instead_.emplace_back(y, written);
+    copy_ = static_cast<std::size_t>(producers_[written.index]);
   }
-  const auto has_x = [&](const Node& node) {
-    return reads(node, [&](ValueId v) { return owners[v.index] == x; });
-  };
-  const auto writes_x = [&](const Node& node) {
-    return has(node.op->traits, Trait::effect) && has_x(node);
-  };
-  const auto is_reader = [&](const Node& node) {
-    return only_reads(node) && reads(node, [&](ValueId v) { return v == y; });
-  };
-  auto& nodes = graph.nodes;
-  const auto first = nodes.begin() + made + 1;
-  const auto copy = nodes.begin() + producers[written.index];
-  if (std::ranges::count_if(nodes, writes_x) != 1 || std::any_of(first, copy, has_x) ||
-      std::none_of(first, nodes.end(), is_reader)) {
-    return false;
+
+  // The copy goes behind what makes y, if what lies between does not have x.
+  bool run() {
+    if (producers_[x_.index] >= 0 || producers_[y_.index] < 0 || !are_alike(graph_, x_, y_)) {
+      return false;
+    }
+    const auto first = static_cast<std::size_t>(producers_[y_.index]) + 1;
+    if (!may_move(first)) return false;
+    std::vector<Node> later;
+    for (std::size_t i = first; i < graph_.nodes.size(); ++i) {
+      if (i == copy_) continue;
+      later.push_back(graph_.nodes[i]);
+      if (!only_reads(later.back())) continue;
+      graph::replace_operands(later.back(), [&](ValueId v) { return is_of_y(v) ? remade(v) : v; });
+    }
+    Node copy = graph_.nodes[copy_];
+    graph_.nodes.resize(first);
+    graph_.nodes.push_back(std::move(copy));
+    std::ranges::move(views_, std::back_inserter(graph_.nodes));
+    std::ranges::move(later, std::back_inserter(graph_.nodes));
+    return true;
   }
-  std::rotate(first, copy, copy + 1);
-  for (auto node = first + 1; node != nodes.end(); ++node) {
-    if (!is_reader(*node)) continue;
-    graph::replace_operands(*node, [&](ValueId v) { return v == y ? written : v; });
+
+ private:
+  bool may_move(std::size_t first) const {
+    const std::vector<ValueId> owners = graph::memory_owners(graph_);
+    std::size_t writes = 0;
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      bool has_x = false;
+      graph::for_each_operand(graph_.nodes[i],
+                              [&](ValueId v) { has_x = has_x || owners[v.index] == x_; });
+      if (has_x && i >= first && i < copy_) return false;
+      writes += has_x && has(graph_.nodes[i].op->traits, Trait::effect) ? 1 : 0;
+    }
+    return writes == 1 && owners[y_.index] != x_;
   }
-  return true;
+
+  const Node* view_that_makes(ValueId v) const {
+    const std::int32_t at = producers_[v.index];
+    if (at < 0) return nullptr;
+    const Node& node = graph_.nodes[static_cast<std::size_t>(at)];
+    return has(node.op->traits, Trait::view) ? &node : nullptr;
+  }
+  static ValueId base(const Node& view) { return std::get<ValueId>(view.args.front()); }
+
+  bool is_of_y(ValueId v) const {
+    while (v != y_) {
+      const Node* view = view_that_makes(v);
+      if (view == nullptr) return false;
+      v = base(*view);
+    }
+    return true;
+  }
+
+  // The same view of what was written.
+  ValueId remade(ValueId v) {
+    const auto known = std::ranges::find(instead_, v, &std::pair<ValueId, ValueId>::first);
+    if (known != instead_.end()) return known->second;
+    Node view = *view_that_makes(v);
+    view.args.front() = remade(base(view));
+    ValueId found;
+    for (ValueId& result : view.results) {
+      const ValueId made = graph_.add_value(graph::Type(graph_.type(result)));
+      instead_.emplace_back(result, made);
+      if (result == v) found = made;
+      result = made;
+    }
+    views_.push_back(std::move(view));
+    return found;
+  }
+
+  Graph& graph_;
+  ValueId x_, y_;
+  std::vector<std::int32_t> producers_;
+  std::size_t copy_ = 0;
+  std::vector<std::pair<ValueId, ValueId>> instead_;
+  std::vector<Node> views_;
+};
+
+// For each value whether an op in eager reads it or a view of it.
+std::vector<bool> read_in_eager(const Graph& graph) {
+  std::vector<bool> is_read(graph.value_count(), false);
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    const bool hands_on =
+        has(node->op->traits, Trait::view) &&
+        std::ranges::any_of(node->results, [&](ValueId v) { return is_read[v.index]; });
+    if (!hands_on && !only_reads(*node)) continue;
+    graph::for_each_operand(*node, [&](ValueId v) { is_read[v.index] = true; });
+  }
+  return is_read;
 }
 
 }  // namespace
 
 std::optional<Graph> read_written(const Graph& graph, PassContext&) {
-  std::vector<bool> is_read(graph.value_count(), false);
-  for (const Node& node : graph.nodes) {
-    if (!only_reads(node)) continue;
-    graph::for_each_operand(node, [&](ValueId v) { is_read[v.index] = true; });
-  }
+  const std::vector<bool> is_read = read_in_eager(graph);
   Graph out = graph;
   bool changed = false;
   for (const Match& copy : find_all(graph, "copy_(x, y, ...)")) {
     const ValueId y = copy.value("y");
     if (!is_read[y.index]) continue;
-    changed = read_from(out, copy.value("x"), y, copy.root()) || changed;
+    changed = Writer(out, copy.value("x"), y, copy.root()).run() || changed;
   }
   if (!changed) return std::nullopt;
   return out;

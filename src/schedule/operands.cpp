@@ -39,7 +39,7 @@ class OperandSettler {
     for (std::size_t n = 0; n < count; ++n) {
       Nest nest = program_.nests[n];
       copies_.clear();
-      settle(nest);
+      settle(nest, n);
       std::optional<Nest> back = settle_result(nest);
       for (Nest& copy : copies_) result.push_back(std::move(copy));
       result.push_back(std::move(nest));
@@ -50,7 +50,7 @@ class OperandSettler {
   }
 
  private:
-  void settle(Nest& nest) {
+  void settle(Nest& nest, std::size_t number) {
     if (auto* matmul = std::get_if<loop::Matmul>(&nest.detail)) {
       // Loops over batches come first; libraries want a unit stride in one of the others.
       const std::size_t batches = nest.dims.size() - 2;
@@ -66,18 +66,18 @@ class OperandSettler {
       convolution->x = settle_image(convolution->x);
       if (convolution->weight_gradient) convolution->w = settle_image(convolution->w);
     } else if (auto* call = std::get_if<loop::EagerCall>(&nest.detail)) {
-      settle_call(*call);
+      settle_call(*call, number);
     }
   }
 
   // Copies that only take a part of another buffer, with the strides that the part has there, need
   // not be made (q, k and v of one fused projection). Dimensions of one element have any stride.
-  void settle_call(loop::EagerCall& call) const {
+  void settle_call(loop::EagerCall& call, std::size_t number) const {
     if (!libraries_.eager_takes_parts) return;
     for (std::size_t n = 0; n < call.arguments.size(); ++n) {
       const auto* b = std::get_if<BufferId>(&call.arguments[n]);
       if (b == nullptr) continue;
-      const Nest* copy = copy_that_makes(*b);
+      const Nest* copy = copy_that_makes(*b, number);
       if (copy == nullptr || !program_.buffers[*b].offset.is_null()) continue;
       const Instruction& load = copy->body.instructions.front();
       const auto view = strided_view(program_, {load.buffer, load.indices}, copy->dims);
@@ -134,8 +134,9 @@ class OperandSettler {
   }
 
   // The nest that makes `buffer` as an elementwise copy of another buffer of its device: kernels of
-  // a GPU read numbers of the CPU, libraries and ops in eager do not.
-  const Nest* copy_that_makes(BufferId buffer) const {
+  // a GPU read numbers of the CPU, libraries and ops in eager do not. What is copied may be written
+  // to, but not between the copy and nest `reader`, if one is given.
+  const Nest* copy_that_makes(BufferId buffer, std::optional<std::size_t> reader = {}) const {
     if (producer_[buffer] < 0 || mutated_[buffer]) return nullptr;
     const Nest& nest = program_.nests[static_cast<std::size_t>(producer_[buffer])];
     if (nest.kind != NestKind::pointwise || nest.stores.size() != 1) return nullptr;
@@ -143,12 +144,24 @@ class OperandSettler {
       return nullptr;
     }
     const Instruction& load = nest.body.instructions.front();
-    if (load.opcode != Opcode::load || load.operand_count != 0 || mutated_[load.buffer] ||
+    if (load.opcode != Opcode::load || load.operand_count != 0 ||
+        (reader ? is_written(load.buffer, producer_[buffer] + 1, *reader)
+                : mutated_[load.buffer]) ||
         load.dtype != program_.buffers[buffer].dtype ||
         program_.buffers[load.buffer].device != program_.buffers[buffer].device) {
       return nullptr;
     }
     return &nest;
+  }
+
+  // By the nests from `begin` to before `end`, as they were.
+  bool is_written(BufferId buffer, std::int64_t begin, std::size_t end) const {
+    for (auto n = static_cast<std::size_t>(begin); n < end; ++n) {
+      for (const BufferId b : loop::writes(program_.nests[n])) {
+        if (b == buffer) return true;
+      }
+    }
+    return false;
   }
 
   Access through_copy(const Access& access, const Nest& copy) const {

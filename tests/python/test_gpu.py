@@ -81,7 +81,21 @@ def _copied_to_itself(x):
     return F.dropout(x, 0.5), x * 2
 
 
-@pytest.mark.parametrize("written", [_added_to, _copied_to_itself])
+def _dropped_across(x):
+    x[:, :1].copy_(x[:, -1:])
+    return F.dropout(x.T, 0.5), x.T * 2
+
+
+def _written_after_a_part_is_dropped(x):
+    dropped = F.dropout(x[1:, :3], 0.5)
+    x.add_(3)
+    return dropped
+
+
+_WRITERS = [_added_to, _copied_to_itself, _dropped_across, _written_after_a_part_is_dropped]
+
+
+@pytest.mark.parametrize("written", _WRITERS)
 @pytest.mark.parametrize("count", [5, 40, 1000])
 def test_dropout_of_a_written_argument_that_is_not_aligned_draws_as_in_eager(written, count):
     run = torch.compile(written, backend="inkle", options={"strict": True, "random": "eager"})
