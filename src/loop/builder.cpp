@@ -131,7 +131,8 @@ Val BodyBuilder::row(std::int64_t number, DType dtype) {
 std::optional<Expr> BodyBuilder::as_expression(Val v) const {
   const Instruction& i = body_[v];
   if (i.opcode == Opcode::index) return i.indices[0];
-  if (is_constant(i) && i.dtype == DType::i64 && std::abs(i.integer) < kIndexLimit) {
+  if (is_constant(i) && i.dtype == DType::i64 && -kIndexLimit < i.integer &&
+      i.integer < kIndexLimit) {
     return context_.constant(i.integer);
   }
   return std::nullopt;

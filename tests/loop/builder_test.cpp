@@ -84,6 +84,10 @@ TEST_F(Recording, IndexArithmeticStaysSymbolic) {
   EXPECT_EQ(b.less(b.index(i), b.index(n)), b.constant(DType::boolean, 1));
   EXPECT_EQ(b.binary(Opcode::equal, b.index(i), b.index(i + 1)), b.constant(DType::boolean, 0));
   EXPECT_EQ(body[b.less(b.index(i), b.constant(DType::i64, 5))].opcode, Opcode::less);
+  for (const std::int64_t far : {std::int64_t{1} << 48, std::numeric_limits<std::int64_t>::min(),
+                                 std::numeric_limits<std::int64_t>::max()}) {
+    EXPECT_EQ(body[b.sub(b.constant(DType::i64, far), b.index(i))].opcode, Opcode::sub);
+  }
 }
 
 TEST_F(Recording, IndirectIsDirectWhereProvable) {

@@ -222,7 +222,25 @@ class IndexPrinter {
     return wide_ || is_least ? literal(DType::i64, 0, value) : digits(value);
   }
 
+  // Whether the result may have more than 64 bits: signed arithmetic must not wrap around in C++.
+  [[nodiscard]] bool wraps(Expr e) const {
+    const sym::Range range = sym::bounds(e);
+    return wide_ && (range.low == sym::Range::kMin || range.high == sym::Range::kMax);
+  }
+
+  void unsigned_of(Expr e, std::string_view sign) {
+    std::string_view before = "(i64)((u64)(";
+    for (const Expr operand : e.operands()) {
+      out_.add(before);
+      print(operand);
+      out_.add(")");
+      before = sign;
+    }
+    out_.add(")");
+  }
+
   void sum(Expr e) {
+    if (wraps(e)) return unsigned_of(e, " + (u64)(");
     bool is_first = true;
     for (const Expr operand : e.operands()) {
       const std::size_t at = out_.size();
@@ -237,6 +255,7 @@ class IndexPrinter {
   }
 
   void product(Expr e) {
+    if (wraps(e)) return unsigned_of(e, " * (u64)(");
     bool is_first = true;
     for (const Expr operand : e.operands()) {
       const bool nested = operand.kind() == Kind::add;
