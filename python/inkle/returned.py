@@ -109,7 +109,7 @@ class Returned:
         self._written: dict[Node, Node] = {}  # by what made the memory of the new value: the write
         for write in output.graph.nodes:
             if write.target is torch.ops.aten.copy_.default and isinstance(write.args[1], Node):
-                self._written[_views(write.args[1])[-1]] = write
+                self._written[views_of(write.args[1])[-1]] = write
         self._regenerated, self._restrided = callers.regenerated, callers.restrided
         self._tracked = callers.tracked
         values = [n.meta.get("val") for n in output.graph.find_nodes(op="placeholder")]
@@ -118,7 +118,7 @@ class Returned:
         self._users = collections.Counter(
             storage_of(r)
             for position, r in enumerate(results[: self._saved_from])
-            if isinstance(r, Node) and not self._is_regenerated(position, _views(r))
+            if isinstance(r, Node) and not self._is_regenerated(position, views_of(r))
         )
         self._numbers: dict[int, int] = {}  # of storages that results share
         self._first: dict[Node, int] = {}
@@ -128,7 +128,7 @@ class Returned:
         importer, meta = self._walker.importer, node.meta["val"]
         if position < self._saved_from and self._first.setdefault(node, position) != position:
             self._walker.repeats[position] = self._first[node]
-        chain = _views(node)
+        chain = views_of(node)
         root = chain[-1]
         has_flag = meta.is_conj() or meta.is_neg()
         is_lazy = has_flag and not _repeats(meta)
@@ -228,7 +228,7 @@ def repeats_list(repeats: dict[int, int]) -> list[int]:
 
 def storage_of(node: Node) -> int | None:
     """Of what a node is a view of: passes of torch make nodes anew, whose fake tensors are new, too."""
-    value = _views(node)[-1].meta.get("val")
+    value = views_of(node)[-1].meta.get("val")
     is_plain = isinstance(value, torch.Tensor) and value.layout == torch.strided
     return value.untyped_storage()._cdata if is_plain else None
 
@@ -257,7 +257,7 @@ def _is_plain(value: torch.Tensor) -> bool:
     return isinstance(offset, int) and offset == 0 and layouts.is_dense(value)
 
 
-def _views(node: Node) -> list[Node]:
+def views_of(node: Node) -> list[Node]:
     """The node, what it is a view of, and so on to what made its memory."""
     chain = [node]
     while chain[-1].op == "call_function" and chain[-1].all_input_nodes:

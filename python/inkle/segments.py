@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Collection, Iterator
 
 import torch
 from torch.fx.node import Node
 
 from inkle import host_sizes
-from inkle.returned import Callers, storage_of
+from inkle.returned import Callers, storage_of, views_of
 from inkle.sizes import is_jagged, tensors_of
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -53,7 +53,7 @@ def compile_segments(
     steps: list[_Eager | _Part] = []
     for level in _levels(gm):
         steps += [_Eager(node) for node in level.scalars]
-        part = _make_part(gm, level.nodes, computed)
+        part = _make_part(gm, level.nodes, computed, restrided)
         if part is not None:
             positions = {i for i, n in enumerate(part.inputs) if n in weights}
             part.run = compile_part(part.module, positions, _callers(part, placeholders, restrided))
@@ -247,12 +247,16 @@ class _Eager:
 
 
 def _make_part(
-    gm: torch.fx.GraphModule, nodes: list[Node], computed: dict[Any, Node]
+    gm: torch.fx.GraphModule,
+    nodes: list[Node],
+    computed: dict[Any, Node],
+    restrided: Collection[Node] = (),
 ) -> _Part | None:
-    """``computed``: nodes of expressions that Python computes."""
+    """``computed``: nodes of expressions that Python computes. ``restrided``: as in ``_callers``."""
     if not nodes:
         return None
-    views = _views_of_written(gm, nodes)
+    elsewhere = (_views_of_written(gm, nodes) | _views_of_arguments(nodes, restrided)).difference(nodes)
+    views = [n for n in gm.graph.nodes if n in elsewhere]
     own = {*nodes, *views}
     inputs = [i for n in [*views, *nodes] for i in n.all_input_nodes if i not in own]
     inputs = list(dict.fromkeys(inputs))
@@ -277,12 +281,19 @@ def _make_part(
     return _Part(torch.fx.GraphModule(gm, graph), inputs, outputs, set(nodes))
 
 
-def _views_of_written(gm: torch.fx.GraphModule, nodes: list[Node]) -> list[Node]:
+def _views_of_arguments(nodes: list[Node], restrided: Collection[Node]) -> set[Node]:
+    """Views of arguments that results of which AOTAutograd reads the offset are views of. Those that
+    other parts make are made in this part, too: what parts hand on begins anew."""
+    chains = [views_of(n) for n in nodes if n in restrided]
+    return {view for chain in chains if chain[-1].op == "placeholder" for view in chain[:-1]}
+
+
+def _views_of_written(gm: torch.fx.GraphModule, nodes: list[Node]) -> set[Node]:
     """Views that other parts make of what these nodes write, and these nodes read: made in this part, too,
     so that the compiler sees what they share memory with."""
     written = {storage_of(a) for n in nodes if _writes(n) for a in _written(n)} - {None}
     if not written:
-        return []
+        return set()
     views, left = set(nodes), list(nodes)
     while left:
         for node in left.pop().all_input_nodes:
@@ -290,7 +301,7 @@ def _views_of_written(gm: torch.fx.GraphModule, nodes: list[Node]) -> list[Node]
             if node.op == "call_function" and node not in views and shares:
                 views.add(node)
                 left.append(node)
-    return [n for n in gm.graph.nodes if n in views and n not in nodes]
+    return views
 
 
 def _symbols_of(nodes: list[Node], whole: bool) -> dict[Any, Node]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import inkle
 from checks import IS_OLDER_TORCH, check, compiled, leaves, randn
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -228,6 +229,24 @@ def test_strides_through_the_memory_of_an_argument(name, first):
         found = run(ours[begin : begin + 9].view(3, 3))
         assert torch.equal(found, wanted)
         assert torch.equal(ours, eagers)
+
+
+def test_a_view_of_an_argument_that_two_parts_of_a_graph_make():
+    """AOTAutograd makes it by sizes, strides and offset: the last part returns a view of the argument, not
+    of what the first part hands it."""
+    def program(x, n):
+        pairs = x.unfold(-1, 2, 2)
+        return pairs[:1].expand(pairs.shape), int(n / 4)
+
+    base = randn(18, dtype=torch.complex64)
+    x = base[3:].view(5, 3)
+    torch._dynamo.reset()
+    inkle.report.forget()
+    found, number = compiled(program, strict=False, dynamic=True)(x, 9)
+    assert number == 2 and found.data_ptr() == x.data_ptr()
+    torch.testing.assert_close(found, program(x, 9)[0])
+    plans = [str(r.callable.plan) for r in inkle.reports()]
+    assert len(plans) == 2 and "return arg" in plans[1], plans
 
 
 # --- Writes into repeated tensors ------------------------------------------------------------------
