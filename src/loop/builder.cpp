@@ -234,16 +234,21 @@ std::optional<Val> BodyBuilder::fold_identity(Opcode op, Val a, Val b) {
   const Instruction& x = body_[a];
   const Instruction& y = body_[b];
   const bool real = abi::is_float(x.dtype);
+  const bool is_integer = !real && x.dtype != DType::boolean;
   switch (op) {
     case Opcode::add:
       if (real ? is_negative_zero(y) : equals(y, 0)) return a;
       if (real ? is_negative_zero(x) : equals(x, 0)) return b;
       return std::nullopt;
     case Opcode::sub:
-      return equals(y, 0) ? std::optional(a) : std::nullopt;
+      if (equals(y, 0)) return a;
+      if (is_integer && equals(x, 0)) return neg(b);
+      return std::nullopt;
     case Opcode::mul:
       if (equals(y, 1)) return a;
       if (equals(x, 1)) return b;
+      if (is_integer && equals(y, -1)) return neg(a);
+      if (is_integer && equals(x, -1)) return neg(b);
       if (!real && equals(y, 0)) return b;
       if (!real && equals(x, 0)) return a;
       return std::nullopt;

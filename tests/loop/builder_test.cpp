@@ -48,6 +48,9 @@ TEST_F(Recording, OnlyExactIdentitiesFold) {
   EXPECT_EQ(b.mul(k, b.constant(DType::i32, 0)), b.constant(DType::i32, 0));
   EXPECT_EQ(b.add(k, b.constant(DType::i32, 0)), k);
   EXPECT_EQ(b.neg(b.neg(v)), v);
+  EXPECT_EQ(b.sub(b.constant(DType::i32, 0), k), b.neg(k));
+  EXPECT_EQ(b.mul(k, b.constant(DType::i32, -1)), b.neg(k));
+  EXPECT_NE(b.sub(zero, v), b.neg(v));  // 0 - 0 is +0
 }
 
 TEST_F(Recording, ConstantsFoldWhereExact) {

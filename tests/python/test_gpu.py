@@ -108,6 +108,28 @@ def test_dropout_of_a_written_argument_that_is_not_aligned_draws_as_in_eager(wri
     torch.testing.assert_close(*made, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.int16])
+@pytest.mark.parametrize("count", [4, 33, 1000])
+def test_extremes_of_negated_integers(count, dtype):
+    """ptxas loses a sign where it makes one instruction of two maxima."""
+    def extremes(x):
+        y = -x
+        return y.amax(-1), y.amin(-1), y.amax(0), y.amin(0), torch.maximum(torch.maximum(y, -x.roll(1)), -x.roll(2))
+
+    x = torch.randint(-30, 30, (64, count), dtype=dtype)
+    for found, wanted in zip(compiled(extremes)(x), extremes(x), strict=True):
+        assert torch.equal(found, wanted)
+
+
+def test_multiples_of_the_least_integer_wrap_around():
+    def multiples(x, n):
+        return n - x, x * n
+
+    n = torch.iinfo(torch.int64).min
+    for found, wanted in zip(compiled(multiples)(torch.arange(12), n), multiples(torch.arange(12), n), strict=True):
+        assert torch.equal(found, wanted)
+
+
 def test_what_eager_makes_on_another_device_than_stated():
     """The states of random numbers of efficient attention; nothing but the caller has them."""
     q = bf16(2, 16, 4, 32)

@@ -157,7 +157,8 @@ void print_operation(Writer& to, const loop::Instruction& i, DType operand,
       return division(to, i.opcode, operand, v[0], v[1], can_fail);
     case Opcode::neg:
       if (real) return to.add("-(", v[0], ")");
-      return arithmetic(to, operand, "-", "0", v[0]);
+      if (operand == DType::i64) return arithmetic(to, operand, "-", "0", v[0]);
+      return wrapped(to, operand, "negated((u32)", v[0], ")");
     case Opcode::abs:
       if (real) return function(to, i.opcode, operand, v);
       if (operand == DType::u8 || operand == DType::boolean) return to.add(v[0]);
