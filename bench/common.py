@@ -201,10 +201,11 @@ def unequal_bits(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return other.any(-1) if x.is_complex() else other
 
 
-# What the same error calls otherwise in two runs: addresses, backends, numbers of names that tracing makes up
-# and of guards that fail, and which function returned a tensor beside keeping it.
+# What the same error calls otherwise in two runs: addresses (also those that torch's symbolic integers have
+# for a value: 1 << 63 | 1 << 61 | address), backends, numbers of names that tracing makes up and of guards that
+# fail, and which function returned a tensor beside keeping it.
 _MADE_UP = re.compile(
-    r"0x[0-9a-f]+|\b(?:inkle|aot_eager)\b|(?<=__compiled_fn_)\w+|(?<=__resume_at_)\w+|(?<=\b[su])\d+\b"
+    r"0x[0-9a-f]+|-6917[345]\d{14}\b|\b(?:inkle|aot_eager)\b|(?<=__compiled_fn_)\w+|(?<=__resume_at_)\w+|(?<=\b[su])\d+\b"
     r"|(?<=fail reason: )\d+/\d+|, which is output \d+ of \w+,(?= is at version)"
 )
 
