@@ -35,10 +35,10 @@ bool are_alike(Graph& graph, ValueId x, ValueId y) {
          strides(to) == strides(from);
 }
 
-// One copy_(x, y) of an input x that nothing else writes to.
-class Writer {
+// One copy_(x, y), where x is an input that nothing else writes to.
+class WrittenCopy {
  public:
-  Writer(Graph& graph, ValueId x, ValueId y, ValueId written)
+  WrittenCopy(Graph& graph, ValueId x, ValueId y, ValueId written)
       : graph_(graph), x_(x), y_(y), producers_(graph::producers(graph)) {
     instead_.emplace_back(y, written);
     copy_ = static_cast<std::size_t>(producers_[written.index]);
@@ -80,11 +80,12 @@ class Writer {
     return writes == 1 && owners[y_.index] != x_;
   }
 
+  // Views that eager makes have memory of their own.
   const Node* view_that_makes(ValueId v) const {
     const std::int32_t at = producers_[v.index];
     if (at < 0) return nullptr;
     const Node& node = graph_.nodes[static_cast<std::size_t>(at)];
-    return has(node.op->traits, Trait::view) ? &node : nullptr;
+    return has(node.op->traits, Trait::view) && !node.eager_target ? &node : nullptr;
   }
   static ValueId base(const Node& view) { return std::get<ValueId>(view.args.front()); }
 
@@ -144,7 +145,7 @@ std::optional<Graph> read_written(const Graph& graph, PassContext&) {
   for (const Match& copy : find_all(graph, "copy_(x, y, ...)")) {
     const ValueId y = copy.value("y");
     if (!is_read[y.index]) continue;
-    changed = Writer(out, copy.value("x"), y, copy.root()).run() || changed;
+    changed = WrittenCopy(out, copy.value("x"), y, copy.root()).run() || changed;
   }
   if (!changed) return std::nullopt;
   return out;
