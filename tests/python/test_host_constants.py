@@ -31,6 +31,11 @@ def returned_of_host(x):
     return positions, x[:, :3] * positions.to(x.device)
 
 
+def conjugated(x):
+    """As the gradient of a quotient by a complex number: fake tensors do not say that it is lazy."""
+    return torch.view_as_real(x / torch.ops.aten._conj.default(2 + 1j))
+
+
 def transposed(x):
     return x @ torch.ones(3, 5).t().to(x.device)
 
@@ -75,6 +80,11 @@ def test_values_are_eagers():
     assert value.device.type == "cpu" and torch.equal(value, (torch.arange(5).float() / 10).cos())
 
 
+def test_a_lazy_conjugate_is_resolved():
+    (value,) = host_constants.host_constants(traced(conjugated))[0].values()
+    assert not value.is_conj() and value.item() == 2 - 1j
+
+
 def test_symbolic_sizes_are_no_constants():
     gm = make_fx(of_input, tracing_mode="symbolic")(torch.empty(4, 5))
     assert host_constants.host_constants(gm) == ({}, set())
@@ -109,6 +119,22 @@ def test_on_a_gpu(function, mode):
     if function in (table, literals, viewed, of_input):
         assert not report.eager
         assert mode is None or report.callable.graphs[1] >= 2, report.callable.graphs
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_the_gradient_of_a_complex_quotient_on_a_gpu():
+    torch._dynamo.reset()
+
+    def function(x):
+        return x.to(torch.complex64) / (2 + 1j)
+
+    gradients = []
+    for run in (function, torch.compile(function, backend="inkle")):
+        x = torch.arange(4.0, device="cuda", requires_grad=True)
+        weights = torch.tensor([1 + 2j, 3 - 1j, 2j, -1 + 0.5j], device="cuda")
+        gradients.append(torch.autograd.grad(run(x), x, weights)[0])
+    torch.testing.assert_close(*reversed(gradients))
 
 
 class Positions(torch.nn.Module):
