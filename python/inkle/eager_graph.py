@@ -19,7 +19,7 @@ from inkle.dropout import (
     seeded_permutation,
     seeded_uniform,
 )
-from inkle.eager_calls import within_64_bits
+from inkle.eager_calls import of_its_own, within_64_bits
 from inkle.importer import DTYPES
 from inkle.machine import as_strided
 
@@ -181,7 +181,7 @@ class EagerGraph:
                 tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
             )
             return like.copy_(tensor)
-        return tensor.clone() if tensor.untyped_storage().data_ptr() in taken else tensor
+        return of_its_own(tensor) if tensor.untyped_storage().data_ptr() in taken else tensor
 
 
 def _flat(values: list[Any]) -> Iterator[Any]:

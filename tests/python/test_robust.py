@@ -103,6 +103,20 @@ def test_strict_raises(stage):
         run(randn(4))
 
 
+@pytest.mark.parametrize("function", [
+    lambda x: x.clone().diagonal(1), lambda x: x.clone()[:, ::2], lambda x: x.clone().unfold(1, 3, 2),
+])  # fmt: skip
+def test_a_call_of_training_that_fails_keeps_the_strides_of_copies(function):
+    """No pass needs the copy before the view, and the result has memory of its own."""
+    x = randn(2, 7, 2).requires_grad_()
+    found, wanted = compiled(function, strict=False, fail_stage="run")(x), function(x)
+    assert found.stride() == wanted.stride()
+    same(found, wanted)
+    assert found.data_ptr() != x.data_ptr()
+    found.sum().backward()
+    same(x.grad, torch.autograd.grad(wanted.sum(), x)[0])
+
+
 def test_a_call_that_fails_leaves_mutated_inputs_right(caplog):
     run = compiled(lambda x: x.add_(1), strict=False, fail_stage="run")
     x = randn(4)
