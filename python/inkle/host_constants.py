@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch.fx.node import Node, map_arg
 
-from inkle.eager_calls import settled
-
 # Larger tensors are computed in each call, as in eager: constants stay in memory.
 _MOST_BYTES = 16 << 20
 _COPY, _PUT = torch.ops.aten._to_copy.default, torch.ops.prims.device_put.default
@@ -41,7 +39,7 @@ def host_constants(gm: torch.fx.GraphModule) -> tuple[dict[Node, torch.Tensor], 
         values = _evaluate(gm, [n for n in nodes if n in needed])
     except Exception:  # noqa: BLE001: in each call eager will say so
         return {}, set()
-    return {n: settled(values[n]) for n in reversed(roots)}, known.difference(roots)
+    return {n: values[n] for n in reversed(roots)}, known.difference(roots)
 
 
 def _evaluate(gm: torch.fx.GraphModule, nodes: list[Node]) -> dict[Node, torch.Tensor]:

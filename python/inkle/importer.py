@@ -12,7 +12,7 @@ from torch.fx.node import Node
 from torch.utils._pytree import arg_tree_leaves, tree_flatten, tree_unflatten
 
 from inkle import _inkle, attention, layouts
-from inkle.eager_calls import OPERAND, OpCall, Operand, Results, copied, is_view
+from inkle.eager_calls import OPERAND, OpCall, Operand, Results, copied, is_view, settled
 from inkle.host_constants import host_constants, may_be_returned
 from inkle.machine import gpu_of
 from inkle.returned import Callers, Returned
@@ -237,7 +237,7 @@ class GraphImporter:
 
     def _tensor_literal(self, kind: tuple[Any, ...], tensor: torch.Tensor) -> Any:
         with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
-            return self.importer.literal(kind, tensor.detach().cpu().contiguous())
+            return self.importer.literal(kind, settled(tensor.detach().cpu()).contiguous())
 
     def _unnamed_groups(self, schema: Any, arguments: list[Any]) -> list[Any]:
         """Process groups by number: a program of one rank is that of the others, whose groups may

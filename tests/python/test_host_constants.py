@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -9,7 +11,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import inkle
 from checks import left_to_eager
-from inkle import host_constants
+from inkle import _inkle, host_constants
+from inkle.importer import GraphImporter
+from inkle.machine import as_strided, native_options
+from inkle.options import parse
 
 
 def table(x):
@@ -80,9 +85,14 @@ def test_values_are_eagers():
     assert value.device.type == "cpu" and torch.equal(value, (torch.arange(5).float() / 10).cos())
 
 
-def test_a_lazy_conjugate_is_resolved():
-    (value,) = host_constants.host_constants(traced(conjugated))[0].values()
-    assert not value.is_conj() and value.item() == 2 - 1j
+def test_a_lazy_conjugate_keeps_its_values():
+    texts = {}
+    options = native_options(parse(None, {"dump": texts.__setitem__}), training=False)
+    walker = GraphImporter(traced(conjugated), "program", set(), {})
+    walker.run()
+    _inkle.Compiler.null("sm_90a").compile(walker.importer, options, walker.targets, as_strided)
+    (literal,) = re.findall('= literal "(.*)"', texts["graph"])
+    assert literal == torch.tensor(2 - 1j, dtype=torch.complex128).numpy().tobytes().hex()
 
 
 def test_symbolic_sizes_are_no_constants():
