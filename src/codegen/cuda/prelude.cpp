@@ -50,10 +50,23 @@ INLINE bf16 make_bf16(unsigned short bits) { bf16 r; r.bits = bits; return r; }
 INLINE f16 make_f16(unsigned short bits) { f16 r; r.bits = bits; return r; }
 // The first thing that a kernel does. Its blocks may be there before what was queued earlier has
 // ended: nothing is read or written before that. The addresses of what is only read come out of
-// here, as the compiler may move such reads as it likes.
+// here, as NVVM may move such reads as it likes.
 template <class... P> INLINE void begin(P&... p) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+  const int each[] = {0, (launder(p), 0)...};
+  (void)each;
+#endif
+}
+// The same for a kernel that reads by the read-only path. Within a basic block ptxas moves such
+// reads anywhere, above the wait too. So the wait ends its block: no kernel is without a status.
+template <class... P> INLINE void begin_read_only(const u32* status, P&... p) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{.reg .pred none;\n"
+      "griddepcontrol.wait;\n"
+      "setp.eq.u64 none, %0, 0;\n"
+      "@none exit;}" ::"l"(status) : "memory");
   const int each[] = {0, (launder(p), 0)...};
   (void)each;
 #endif

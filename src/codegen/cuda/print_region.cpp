@@ -13,6 +13,17 @@ using kernel::OperationId;
 using kernel::RegionId;
 using kernel::ValueId;
 
+namespace {
+
+bool reads_by_read_only_path(const kernel::Kernel& kernel) {
+  return std::ranges::any_of(kernel.operations, [](const Operation& op) {
+    const kernel::Access* access = kernel::access_of(op);
+    return access != nullptr && access->constant;
+  });
+}
+
+}  // namespace
+
 void RegionPrinter::region(RegionId id, Ids targets, std::size_t first) {
   const kernel::Region& r = k_.regions[id];
   const Ids yields = Ids(r.yields).subspan(first);
@@ -47,8 +58,9 @@ void RegionPrinter::operation(OperationId o) {
     case Op::fragment_map:
       return map(op);
     case Op::dependency_wait: {
-      out_.begin("begin(");
-      std::string_view between = "";
+      const bool read_only = reads_by_read_only_path(k_);
+      out_.begin(read_only ? "begin_read_only(status" : "begin(");
+      std::string_view between = read_only ? ", " : "";
       for (kernel::MemoryId m = 0; m < k_.parameter_count; ++m) {
         const kernel::Memory& memory = k_.memories[m];
         if (memory.role != kernel::Role::in || memory.space == kernel::Space::map) continue;
