@@ -36,6 +36,25 @@ def test_images_of_three_channels(channels_last, window):
     torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2)
 
 
+def test_unrolled_rows_wait_for_the_product_before_them():
+    """What is read too early is what the call before has left there."""
+
+    def pooled(x, a, bias, b, more, scale, shift):
+        images = (x + bias)[:, :384].reshape(2, 8, 8, 384).permute(0, 3, 1, 2)
+        rows = F.max_pool2d(images, 3, 2, 1).view(2, 384, -1).transpose(1, 2)
+        both = rows + F.linear(a, b, more).view(2, 16, 384)
+        return both, F.layer_norm(both, (384,), scale, shift)
+
+    x = torch.randn(128, 1536)
+    rest = [torch.randn(*sizes) for sizes in ((1536,), (384, 384), (384,), (384,), (384,))]
+    calls = [torch.randn(32, 384) for _ in range(300)]
+    run = compiled(pooled)
+    with torch.no_grad():
+        found = [run(x, a, *rest) for a in calls]
+        wanted = [pooled(x, a, *rest) for a in calls]
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3)
+
+
 def test_dropout_of_an_argument_that_is_not_aligned_draws_as_in_eager():
     """Torch's kernel draws in another order where it can read several elements at once."""
 
