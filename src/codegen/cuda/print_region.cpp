@@ -15,11 +15,12 @@ using kernel::ValueId;
 
 namespace {
 
-bool reads_by_read_only_path(const kernel::Kernel& kernel) {
-  return std::ranges::any_of(kernel.operations, [](const Operation& op) {
-    const kernel::Access* access = kernel::access_of(op);
-    return access != nullptr && access->constant;
-  });
+bool reads_by_read_only_path(const kernel::Kernel& kernel, const LanePlan& plan) {
+  for (OperationId o = 0; o < kernel.operations.size(); ++o) {
+    const kernel::Access* access = kernel::access_of(kernel.operations[o]);
+    if (access != nullptr && access->constant && plan.width(o) > 1) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -58,7 +59,7 @@ void RegionPrinter::operation(OperationId o) {
     case Op::fragment_map:
       return map(op);
     case Op::dependency_wait: {
-      const bool read_only = reads_by_read_only_path(k_);
+      const bool read_only = reads_by_read_only_path(k_, plan_);
       out_.begin(read_only ? "begin_read_only(status" : "begin(");
       std::string_view between = read_only ? ", " : "";
       for (kernel::MemoryId m = 0; m < k_.parameter_count; ++m) {
