@@ -93,6 +93,9 @@ std::int64_t times_in(Expr e, Expr sum) {
 bool is_below(Expr e, Expr radix, const Touch& touch) {
   if (sym::bounds(e).low < 0) return false;
   if (sym::less(e, radix) == true) return true;
+  if (e.kind() == sym::Kind::floordiv && sym::bounds(e.operands()[1]).low > 0) {
+    return is_below(e.operands()[0], radix * e.operands()[1], touch);
+  }
   return std::ranges::any_of(touch.guards, [&](const Guard& guard) {
     const std::int64_t times = guard.is_equality ? 0 : times_in(e, guard.expanded);
     if (times <= 0 || guard.bound * times != radix) return false;
@@ -157,11 +160,27 @@ void add_guards(const Kernel& kernel, ValueId condition, std::vector<Guard>& gua
 }
 
 Reach Overlap::reach(const Touch& a, const Touch& b, const SharedSymbols& shared) {
-  std::int64_t span = 1;
-  for (std::size_t i = threads_.size(); i-- > 0 && span == 1;) {
-    if (!is_determined(i, a, b)) span = threads_[i].stride * threads_[i].extent;
-  }
-  if (span == 1 || is_disjoint(a, b, shared) || is_apart(a, b, shared)) return 0;
+  const auto span_of = [&](const auto& is_same) {
+    for (std::size_t i = threads_.size(); i-- > 0;) {
+      if (!is_same(i)) return threads_[i].stride * threads_[i].extent;
+    }
+    return std::int64_t{1};
+  };
+  const auto is_same = [&](std::size_t axis) { return is_determined(axis, a, b); };
+  if (span_of(is_same) == 1 || is_disjoint(a, b, shared)) return 0;
+  const Names pins_a = pins(a), pins_b = pins(b);
+  const Same parts = determined_by(pinned(a, pins_a), pinned(b, pins_b));
+  const auto is_same_by_guards = [&](std::size_t axis) {
+    const auto is_axis = [&](const auto& pin) { return pin.first == threads_[axis].variable; };
+    if (std::ranges::any_of(pins_a, is_axis) && std::ranges::any_of(pins_b, is_axis)) return true;
+    return std::ranges::any_of(parts, [&](const auto& part) {
+      const std::int64_t of_a = unit(part.first, axis);
+      return of_a != 0 && of_a == unit(part.second, axis);
+    });
+  };
+  const std::int64_t span =
+      span_of([&](std::size_t axis) { return is_same(axis) || is_same_by_guards(axis); });
+  if (span == 1 || is_disjoint_narrowed(a, b, shared)) return 0;
   const auto lanes = static_cast<std::uint64_t>(span);
   return span <= kWarp && std::has_single_bit(lanes) ? std::countr_zero(lanes) : kBlockReach;
 }
@@ -316,7 +335,7 @@ bool Overlap::find_disjoint(const Touch& a, const Touch& b, const SharedSymbols&
   return false;
 }
 
-Touch Overlap::pinned(Touch touch) {
+Overlap::Names Overlap::pins(const Touch& touch) const {
   Names names;
   for (const Guard& guard : touch.guards) {
     const auto bound = guard.bound.constant();
@@ -331,6 +350,10 @@ Touch Overlap::pinned(Touch touch) {
       }
     }
   }
+  return names;
+}
+
+Touch Overlap::pinned(Touch touch, const Names& names) {
   if (names.empty()) return touch;
   const std::span<Expr> expanded = lists_.copy(touch.expanded);
   for (Expr& e : expanded) e = sym::substitute(e, names);
@@ -382,17 +405,7 @@ Expr Overlap::narrowed(Expr index, const Touch& touch) const {
   return index;
 }
 
-bool Overlap::is_apart(const Touch& a, const Touch& b, const SharedSymbols& shared) {
-  const Same parts = determined_by(pinned(a), pinned(b));
-  const auto is_same = [&](std::size_t axis) {
-    return std::ranges::any_of(parts, [&](const auto& part) {
-      const std::int64_t of_a = unit(part.first, axis);
-      return of_a != 0 && of_a == unit(part.second, axis);
-    });
-  };
-  bool is_one = true;
-  for (std::size_t i = 0; i < threads_.size(); ++i) is_one = is_one && is_same(i);
-  if (is_one) return true;
+bool Overlap::is_disjoint_narrowed(const Touch& a, const Touch& b, const SharedSymbols& shared) {
   const auto narrow = [&](Touch touch) {
     const std::span<Expr> indices = lists_.copy(touch.indices);
     for (Expr& e : indices) e = narrowed(e, touch);

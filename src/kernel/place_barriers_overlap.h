@@ -116,13 +116,15 @@ class Overlap {
   // The unit of the digit that the axis is of the index; 0: it is none.
   std::int64_t unit(Expr index, std::size_t axis);
   [[nodiscard]] bool is_determined(std::size_t axis, const Touch& a, const Touch& b);
-  // Whether no two threads of a block touch one element by both, by what guards say of sums.
-  [[nodiscard]] bool is_apart(const Touch& a, const Touch& b, const SharedSymbols& shared);
+  // is_disjoint by what guards say of sums.
+  [[nodiscard]] bool is_disjoint_narrowed(const Touch& a, const Touch& b,
+                                          const SharedSymbols& shared);
   // Expressions that are the same at both accesses if they touch one element.
   [[nodiscard]] std::vector<std::pair<Expr, Expr>> determined_by(const Touch& a,
                                                                  const Touch& b) const;
-  // With the values of symbols that guards on sums of them leave one value.
-  [[nodiscard]] Touch pinned(Touch touch);
+  // Symbols that guards on sums of them leave one value, the least, and that value.
+  [[nodiscard]] Names pins(const Touch& touch) const;
+  [[nodiscard]] Touch pinned(Touch touch, const Names& pins);
   Expr narrowed(Expr index, const Touch& touch) const;
   // What an answer depends on: indices and guards of both accesses, and what is shared.
   struct Question {

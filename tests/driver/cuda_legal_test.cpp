@@ -162,6 +162,27 @@ TEST_F(LegalBlocks, HaveCode) {
   }
 }
 
+// Ten rows by four warps of a block: a warp reads what its other threads have written to the
+// result, and no barrier of the block can stand there.
+TEST_F(LegalBlocks, RowsThatOtherThreadsReadHaveCode) {
+  const auto step = kernel_of(R"(
+graph @g(%x: i64[10,5]) -> i64[10,5], bool[10,5,5] {
+  %0: i64[5] = arange(5, none, none, cpu, false)
+  %1: bool[10,5] = eq(%x, -1)
+  %2: i64[] = scalar_tensor(5, i64, "strided", cpu)
+  %3: i64[10,5] = where(%1, %0, %2)
+  %4: i64[10,1] = amin(%3, [-1], true)
+  %5: bool[10,5] = lt(%0, %4)
+  %6: i64[10,5] = where(%5, %x, -1)
+  %7: i64[10,5,1] = unsqueeze(%6, -1)
+  %8: bool[10,5,5] = eq(%0, %7)
+  return %6, %8
+})");
+  const codegen::cuda::CudaCompiler generator(target_->device());
+  const std::string source = generator.source({&step.kernel, step.schedule, "k"});
+  EXPECT_THAT(source, ::testing::HasSubstr("__syncwarp"));
+}
+
 TEST_F(LegalBlocks, AnErrorNamesWhereTheKernelComesFrom) {
   auto step = kernel_of(R"(graph @g(%x: f32[64,65536]) -> f32[64,65536] {
   %0: f32[64,65536] = cumsum(%x, 1)  # model.py:7 (cumsum)

@@ -55,6 +55,18 @@ def test_unrolled_rows_wait_for_the_product_before_them():
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("sizes", [(5,), (10, 5), (67, 7)])
+def test_rows_that_other_threads_of_a_warp_read(sizes):
+    """Of targets that are all there: what torch 2.11 traces is wrong behind one that is -1."""
+    x, target = torch.randn(sizes), torch.randint(sizes[-1], sizes)
+    run = compiled(F.multilabel_margin_loss)
+    found, wanted = x.clone().requires_grad_(), x.clone().requires_grad_()
+    first, second = run(found, target), F.multilabel_margin_loss(wanted, target)
+    first.backward()
+    second.backward()
+    torch.testing.assert_close((first, found.grad), (second, wanted.grad))
+
+
 def test_dropout_of_an_argument_that_is_not_aligned_draws_as_in_eager():
     """Torch's kernel draws in another order where it can read several elements at once."""
 
