@@ -160,6 +160,7 @@ void add_guards(const Kernel& kernel, ValueId condition, std::vector<Guard>& gua
 }
 
 Reach Overlap::reach(const Touch& a, const Touch& b, const SharedSymbols& shared) {
+  // Threads that differ in no axis outside of the span's.
   const auto span_of = [&](const auto& is_same) {
     for (std::size_t i = threads_.size(); i-- > 0;) {
       if (!is_same(i)) return threads_[i].stride * threads_[i].extent;
@@ -171,6 +172,7 @@ Reach Overlap::reach(const Touch& a, const Touch& b, const SharedSymbols& shared
   const Names pins_a = pins(a), pins_b = pins(b);
   const Same parts = determined_by(pinned(a, pins_a), pinned(b, pins_b));
   const auto is_same_by_guards = [&](std::size_t axis) {
+    // Pinned at both, it has its least value at both.
     const auto is_axis = [&](const auto& pin) { return pin.first == threads_[axis].variable; };
     if (std::ranges::any_of(pins_a, is_axis) && std::ranges::any_of(pins_b, is_axis)) return true;
     return std::ranges::any_of(parts, [&](const auto& part) {
