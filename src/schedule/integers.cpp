@@ -59,9 +59,10 @@ class IntegerPasser {
 
  private:
   void pass(LoopKernel& loops) {
+    // Bounds of vectors and numbers of blocks are quotients of lengths of loops.
+    for (Dim& dim : loops.outer) dim.extent = passed(dim.extent);
     for (Scratch& scratch : loops.scratch) scratch.elements = passed(scratch.elements);
     for (Stage& stage : loops.stages) {
-      // Bounds of vectors are quotients of these.
       for (Dim& dim : stage.inner) dim.extent = passed(dim.extent);
       for (Instruction& i : stage.body.instructions) {
         if (i.opcode != Opcode::load && i.opcode != Opcode::index) continue;

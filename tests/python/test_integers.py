@@ -388,6 +388,17 @@ def test_rolls_by_any_int():
     assert whole(inkle.reports())
 
 
+def test_the_length_of_a_part_is_a_quotient_by_any_int(device):
+    """Numbers of blocks are quotients of it: small multiples of the int leave 64 bits."""
+
+    def parts(x, n):
+        means = x.mean(1, keepdim=True)
+        return means[7 // n :], means % n
+
+    x = torch.randn(2, 2, device=device)
+    check_calls(parts, [(x, n) for n in (2**31, 2**60 + 2**57, 7, 8, 4, -(2**60), LEAST)])
+
+
 def test_an_op_in_eager_of_the_backward_raises_there():
     """No gradient flows into the roll of the backward, by -n, which eager refuses."""
 
