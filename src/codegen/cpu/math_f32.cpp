@@ -277,13 +277,13 @@ Value* expm1_f32(Ir& ir, Value* x) {
   const auto [power, r, rest] = exponential(ir, fmax_second(ir, like(x, -25), x));
   if (power == nullptr) return expm1_by_f64(ir, x);
   const auto by_table = [&, power = power, r = r, rest = rest] {
-    // Up to 2^24 power - 1 loses bits only where it is below -1/2, and adding 1 to it is exact.
-    Value* offset = fsub(ir, power, like(x, 1));
-    Value* low = fsub(ir, power, fadd(ir, offset, like(x, 1)));
-    Value* high = fma(ir, power, r, offset);
-    low = fadd(ir, low, fma(ir, power, r, fsub(ir, offset, high)));
-    Value* sum = fadd(ir, high, fma(ir, power, rest, low));
-    return Values{with_sign_of_zero(ir, sum, x)};
+    // Up to 2^24 power - 1 loses bits only where it is below -1/2, and adding 1 to it is exact. All
+    // but `high` is negated, so that zeros keep the sign of x.
+    Value* offset = fsub(ir, like(x, 1), power);
+    Value* high = fma(ir, power, r, fneg(ir, offset));
+    Value* low = fsub(ir, fsub(ir, like(x, 1), offset), power);
+    low = fadd(ir, low, fma(ir, fneg(ir, power), r, fadd(ir, offset, high)));
+    return Values{fsub(ir, high, fma(ir, fneg(ir, power), rest, low))};
   };
   return ir.branch(
       any(ir, fcmp(ir, Compare::gt, x, like(x, 16))), false,
@@ -321,31 +321,58 @@ Value* log_special(Ir& ir, Value* result, Value* x, double zero) {
 }  // namespace
 
 Value* log_f32(Ir& ir, Value* x) {
-  Value* subnormal = fcmp(ir, Compare::lt, x, like(x, 0x1p-126));
-  Value* scaled = select(ir, subnormal, fmul(ir, x, like(x, 0x1p23)), x);
-  Value* e = exponent_bits(ir, scaled);
-  Value* m = bitcast(ir, sub(ir, bits(ir, scaled), e), type_of(x));
-  Value* exponent = signed_to_fp(ir, ashr(ir, e, 23), type_of(x));
-  exponent = select(ir, subnormal, fsub(ir, exponent, like(x, 23)), exponent);
-  return log_special(ir, log_kernel(ir, fsub(ir, m, like(x, 1)), nullptr, exponent), x, 0);
+  const auto log_normal = [&](Value* normal, Value* subnormal) {
+    Value* e = exponent_bits(ir, normal);
+    Value* m = bitcast(ir, sub(ir, bits(ir, normal), e), type_of(x));
+    Value* exponent = signed_to_fp(ir, ashr(ir, e, 23), type_of(x));
+    if (subnormal != nullptr) {
+      exponent = select(ir, subnormal, fsub(ir, exponent, like(x, 23)), exponent);
+    }
+    return log_kernel(ir, fsub(ir, m, like(x, 1)), nullptr, exponent);
+  };
+  const auto any_number = [&] {
+    Value* subnormal = fcmp(ir, Compare::lt, x, like(x, 0x1p-126));
+    Value* normal = select(ir, subnormal, fmul(ir, x, like(x, 0x1p23)), x);
+    return Values{log_special(ir, log_normal(normal, subnormal), x, 0)};
+  };
+  // Bits of the normal numbers above 0 begin at 2^23 and end before 255 2^23, unsigned.
+  Value* offset = add(ir, bits(ir, x), word_like(x, 0x7f800000));
+  Value* special = icmp(ir, Compare::gt, offset, word_like(x, -0x1000001));
+  return ir.branch(any(ir, special), false, any_number,
+                   [&] { return Values{log_normal(x, nullptr)}; })[0];
 }
 
-Value* log1p_f32(Ir& ir, Value* x) {
-  // 1 + x = 2^e (1 + f + rest): f is x itself where e is 0. Beyond 2^100, where 2^-e may leave the
-  // range, 1 + x is x.
+namespace {
+
+// Beyond 2^100, where 2^-e may leave the range, 1 + x is x; without `special` no x is there, nor
+// at -1 and below.
+Value* log1p_of(Ir& ir, Value* x, bool special) {
+  // 1 + x = 2^e (1 + f + rest): f is x itself where e is 0.
   Value* sum = fadd(ir, x, like(x, 1));
   Value* e = exponent_bits(ir, sum);
   Value* factor = bitcast(ir, sub(ir, word_like(x, 0x3f800000), e), type_of(x));
   Value* offset = fsub(ir, factor, like(x, 1));
   Value* f = fma(ir, x, factor, offset);
   Value* rest = fma(ir, x, factor, fsub(ir, offset, f));
-  Value* m = bitcast(ir, sub(ir, bits(ir, sum), e), type_of(x));
-  Value* large = fcmp(ir, Compare::gt, x, like(x, 0x1p100));
-  f = select(ir, large, fsub(ir, m, like(x, 1)), f);
-  rest = select(ir, large, like(x, 0), rest);
+  if (special) {
+    Value* m = bitcast(ir, sub(ir, bits(ir, sum), e), type_of(x));
+    Value* large = fcmp(ir, Compare::gt, x, like(x, 0x1p100));
+    f = select(ir, large, fsub(ir, m, like(x, 1)), f);
+    rest = select(ir, large, like(x, 0), rest);
+  }
   Value* exponent = signed_to_fp(ir, ashr(ir, e, 23), type_of(x));
-  Value* result = log_special(ir, log_kernel(ir, f, rest, exponent), x, -1);
+  Value* result = log_kernel(ir, f, rest, exponent);
+  if (special) result = log_special(ir, result, x, -1);
   return select(ir, fcmp(ir, Compare::eq, x, like(x, 0)), x, result);
+}
+
+}  // namespace
+
+Value* log1p_f32(Ir& ir, Value* x) {
+  return ir.branch(
+      any(ir, bit_not(ir, is_between(ir, x, -1, 0x1p100))), false,
+      [&] { return Values{log1p_of(ir, x, true)}; },
+      [&] { return Values{log1p_of(ir, x, false)}; })[0];
 }
 
 namespace {
