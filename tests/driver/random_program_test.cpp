@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "driver/differential.h"
+#include "driver/kernels_on_host.h"
 #include "driver/random_program.h"
 #include "graph/text.h"
 #include "ops/table.h"
@@ -254,6 +255,53 @@ TEST(RandomPrograms, RunAsTheInterpreterSays) {
       "{} of {} floats that differ at all were compared to 1e-3 of scale\n",
       counts.declined, counts.called_again, counts.guarded, sharpness.sharp, sharpness.compared);
   EXPECT_LE(counts.declined, count / 4) << "too many programs are declined to test much";
+}
+
+// What is wrong with the program's kernels for a GPU, "" if nothing, or if a step is no kernel.
+std::string failure_on_gpu(const Program& program, std::size_t* kernels = nullptr,
+                           Sharpness* sharpness = nullptr) {
+  const std::optional<Wanted> wanted = interpret(program);
+  if (!wanted) return "";
+  try {
+    HostedCall call = run_on_host(program.graph, program.inputs, program.symbols);
+    if (kernels != nullptr) *kernels += call.kernels;
+    return failure(*wanted, std::move(call), sharpness);
+  } catch (const Unsupported&) {
+    return "";
+  } catch (const UserError& e) {
+    return leaves_64_bits(e, program) ? "" : e.what();
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+TEST(RandomPrograms, KernelsOfAGpuRunAsTheInterpreterSays) {
+  const std::uint32_t first = from_environment("INKLE_FUZZ_SEED", 0);
+  const std::uint32_t count = from_environment("INKLE_FUZZ_COUNT", 100);
+  std::size_t kernels = 0, programs = 0;
+  Sharpness sharpness;
+  for (std::uint32_t seed = first; seed < first + count; ++seed) {
+    std::optional<Program> program;
+    try {
+      program = random_program(seed);
+    } catch (const Unsupported&) {
+      continue;  // as_strided of what turned out to have gaps
+    }
+    const std::size_t before = kernels;
+    const std::string wrong = failure_on_gpu(*program, &kernels, &sharpness);
+    programs += kernels == before ? 0 : 1;
+    if (wrong.empty()) continue;
+    const Program small =
+        reduce(*program, [](const Program& p) { return !failure_on_gpu(p).empty(); });
+    ADD_FAILURE() << "seed " << seed << ": " << wrong << "\nreduced: " << failure_on_gpu(small)
+                  << "\n"
+                  << graph::to_string(small.graph);
+  }
+  fmt::print(
+      "{} of {} programs, {} kernels; {} of {} floats that differ at all were compared to 1e-3 of "
+      "scale\n",
+      programs, count, kernels, sharpness.sharp, sharpness.compared);
+  EXPECT_GE(programs, count / 3) << "too few programs are of kernels alone";
 }
 
 // The programs with inputs, symbols and what the interpreter says of them, for bench/programs.py,
