@@ -257,22 +257,31 @@ TEST(RandomPrograms, RunAsTheInterpreterSays) {
   EXPECT_LE(counts.declined, count / 4) << "too many programs are declined to test much";
 }
 
-// What is wrong with the program's kernels for a GPU, "" if nothing, or if a step is no kernel.
-std::string failure_on_gpu(const Program& program, std::size_t* kernels = nullptr,
-                           Sharpness* sharpness = nullptr) {
-  const std::optional<Wanted> wanted = interpret(program);
+// What is wrong with the program's kernels for a GPU, "" if nothing, or if a step is no kernel; in
+// a call with `values`.
+std::string failure_on_gpu(const Program& program, const Program& values, std::size_t* kernels,
+                           Sharpness* sharpness) {
+  const std::optional<Wanted> wanted = interpret(values);
   if (!wanted) return "";
   try {
-    HostedCall call = run_on_host(program.graph, program.inputs, program.symbols);
+    HostedCall call = run_on_host(program.graph, values.inputs, values.symbols);
     if (kernels != nullptr) *kernels += call.kernels;
     return failure(*wanted, std::move(call), sharpness);
   } catch (const Unsupported&) {
     return "";
   } catch (const UserError& e) {
-    return leaves_64_bits(e, program) ? "" : e.what();
+    return leaves_64_bits(e, values) ? "" : e.what();
   } catch (const Error& e) {
     return e.what();
   }
+}
+
+std::string failure_on_gpu(const Program& program, std::size_t* kernels = nullptr,
+                           Sharpness* sharpness = nullptr) {
+  std::string text = failure_on_gpu(program, program, kernels, sharpness);
+  const std::optional<Program> later = at_later_values(program);
+  if (text.empty() && later) text = failure_on_gpu(program, *later, kernels, sharpness);
+  return text;
 }
 
 TEST(RandomPrograms, KernelsOfAGpuRunAsTheInterpreterSays) {
