@@ -364,18 +364,8 @@ RunResult compile_and_run(graph::Graph graph, const std::vector<RefTensor>& inpu
   return result;
 }
 
-RunResult expect_as_interpreted(const graph::Graph& graph, std::vector<RefTensor> inputs,
-                                const ops::SymbolValues& symbols, Compiler& compiler) {
-  const std::vector<RefTensor> before = inputs;
-  const auto want = ops::interpret(graph, inputs, symbols);
-  std::vector<std::int64_t> integers;
-  for (const auto& input : graph.inputs) {
-    if (input.symbol.is_null()) continue;
-    for (const auto& [symbol, value] : symbols) {
-      if (symbol == input.symbol) integers.push_back(value);
-    }
-  }
-  RunResult got = compile_and_run(graph, before, integers, {}, compiler);
+void expect_results(const std::vector<ops::InterpretedOutput>& want,
+                    const std::vector<RefTensor>& inputs, const CallResult& got) {
   EXPECT_EQ(want.size(), got.outputs.size());
   for (std::size_t i = 0; i < std::min(want.size(), got.outputs.size()); ++i) {
     SCOPED_TRACE(fmt::format("result {}", i));
@@ -393,6 +383,21 @@ RunResult expect_as_interpreted(const graph::Graph& graph, std::vector<RefTensor
     SCOPED_TRACE(fmt::format("input {} afterwards", i));
     expect_equal(inputs[i], got.inputs[i]);
   }
+}
+
+RunResult expect_as_interpreted(const graph::Graph& graph, std::vector<RefTensor> inputs,
+                                const ops::SymbolValues& symbols, Compiler& compiler) {
+  const std::vector<RefTensor> before = inputs;
+  const auto want = ops::interpret(graph, inputs, symbols);
+  std::vector<std::int64_t> integers;
+  for (const auto& input : graph.inputs) {
+    if (input.symbol.is_null()) continue;
+    for (const auto& [symbol, value] : symbols) {
+      if (symbol == input.symbol) integers.push_back(value);
+    }
+  }
+  RunResult got = compile_and_run(graph, before, integers, {}, compiler);
+  expect_results(want, inputs, got);
   return got;
 }
 

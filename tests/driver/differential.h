@@ -39,6 +39,11 @@ struct RunResult : CallResult {
                                         Compiler& compiler = shared_compiler(),
                                         const std::vector<std::int64_t>& later = {});
 
+// Compares a call with what it should give and leave in its inputs, element by element. Errors are
+// gtest failures.
+void expect_results(const std::vector<ops::InterpretedOutput>& want,
+                    const std::vector<ops::RefTensor>& inputs, const CallResult& got);
+
 // Compares with the interpreter, element by element; mutated inputs too. Errors are gtest failures.
 RunResult expect_as_interpreted(const graph::Graph& graph, std::vector<ops::RefTensor> inputs,
                                 const ops::SymbolValues& symbols = {},

@@ -24,8 +24,8 @@ using ops::RefTensor;
 using schedule::KernelStep;
 using sym::Expr;
 
-// Operations of single threads of a kernel.
-constexpr std::int64_t kMostSteps = 20'000'000;
+// Operations of single threads of a kernel: a second.
+constexpr std::int64_t kMostSteps = 2'000'000;
 constexpr std::size_t kMostFindings = 10'000;
 constexpr std::byte kGarbage{0xA5};
 

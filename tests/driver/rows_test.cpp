@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "driver/differential.h"
+#include "driver/kernels_on_host.h"
 #include "graph/builder.h"
 #include "ops/samples.h"
 #include "ops/table.h"
@@ -24,22 +25,37 @@ constexpr std::string_view name_of(ShapeClass shapes) {
   return kNames[static_cast<std::size_t>(shapes)];
 }
 
-void check(const OpDef& row, const Sample& sample, abi::DType dtype, ShapeClass shapes) {
-  const auto context = std::make_shared<sym::Context>();
-  graph::Graph graph(context, ops::op_table());
+// A graph of one op.
+struct Case {
+  graph::Graph graph;
+  ops::SymbolValues symbols;
+  std::vector<ops::RefTensor> inputs;
+};
+
+Case make(const OpDef& row, const Sample& sample, abi::DType dtype, ShapeClass shapes) {
+  Case made{graph::Graph(std::make_shared<sym::Context>(), ops::op_table()), {}, {}};
+  graph::Graph& graph = made.graph;
   ops::SampleBuilder samples(graph, dtype, shapes);
   std::vector<graph::Argument> arguments = sample.arguments(samples);
   graph::Builder builder(graph);
   for (const graph::ValueId v : builder.nodes(row.name, std::move(arguments))) {
     graph.outputs.push_back({v});
   }
-  const ops::SymbolValues symbols = bind_symbols(graph);
-  std::vector<ops::RefTensor> inputs;
+  made.symbols = bind_symbols(graph);
   for (std::size_t i = 0; i < samples.ranges().size(); ++i) {
-    inputs.push_back(random_tensor(graph.type(graph.inputs[i].value), samples.ranges()[i].low,
-                                   samples.ranges()[i].high, static_cast<std::uint32_t>(i + 1)));
+    made.inputs.push_back(random_tensor(graph.type(graph.inputs[i].value), samples.ranges()[i].low,
+                                        samples.ranges()[i].high,
+                                        static_cast<std::uint32_t>(i + 1)));
   }
-  (void)expect_as_interpreted(graph, std::move(inputs), symbols);
+  return made;
+}
+
+void check(const Case& c) { (void)expect_as_interpreted(c.graph, c.inputs, c.symbols); }
+
+void check_on_gpu(const Case& c) {
+  std::vector<ops::RefTensor> after = c.inputs;
+  const auto want = ops::interpret(c.graph, after, c.symbols);
+  expect_results(want, after, run_on_host(c.graph, c.inputs, c.symbols));
 }
 
 // What the compiler declines, so that its caller runs the op in eager.
@@ -50,27 +66,38 @@ bool is_left_to_eager(const std::string& why) {
          why.find("a transposed convolution or a weight gradient of bf16") != std::string::npos;
 }
 
-class Rows : public testing::TestWithParam<const OpDef*> {};
-
-TEST_P(Rows, RunAsTheInterpreterSays) {
-  const OpDef& row = *GetParam();
-  for (const Sample& sample : row.samples()) {
-    for (const abi::DType dtype : sample.dtypes) {
-      for (const ShapeClass shapes : kShapes) {
-        // Shape classes and dtypes meet in pairs only where one of the two is the first.
-        const bool first_dtype = dtype == sample.dtypes.front();
-        if (shapes != ShapeClass::fixed && (sample.fixed_only || !first_dtype)) continue;
-        SCOPED_TRACE(fmt::format("{} {} {}", sample.label, abi::name_of(dtype), name_of(shapes)));
-        try {
-          check(row, sample, dtype, shapes);
-        } catch (const Unsupported& e) {
-          EXPECT_TRUE(is_left_to_eager(e.what())) << e.what();
-        } catch (const Error& e) {
-          ADD_FAILURE() << e.what();
+class Rows : public testing::TestWithParam<const OpDef*> {
+ protected:
+  // `declines` tells what may be left to eager.
+  static void check_all(void (*check)(const Case&), bool (*declines)(const std::string& why)) {
+    const OpDef& row = *GetParam();
+    for (const Sample& sample : row.samples()) {
+      for (const abi::DType dtype : sample.dtypes) {
+        for (const ShapeClass shapes : kShapes) {
+          // Shape classes and dtypes meet in pairs only where one of the two is the first.
+          const bool first_dtype = dtype == sample.dtypes.front();
+          if (shapes != ShapeClass::fixed && (sample.fixed_only || !first_dtype)) continue;
+          SCOPED_TRACE(fmt::format("{} {} {}", sample.label, abi::name_of(dtype), name_of(shapes)));
+          try {
+            check(make(row, sample, dtype, shapes));
+          } catch (const Unsupported& e) {
+            EXPECT_TRUE(declines(e.what())) << e.what();
+          } catch (const Error& e) {
+            ADD_FAILURE() << e.what();
+          }
         }
       }
     }
   }
+};
+
+TEST_P(Rows, RunAsTheInterpreterSays) { check_all(check, is_left_to_eager); }
+
+TEST_P(Rows, KernelsOfAGpuRunAsTheInterpreterSays) {
+  check_all(check_on_gpu, [](const std::string& why) {
+    return why.find("is no kernel of loops") != std::string::npos ||
+           why.find("takes too long") != std::string::npos;
+  });
 }
 
 std::vector<const OpDef*> sampled_rows() {
