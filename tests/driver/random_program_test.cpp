@@ -181,8 +181,10 @@ bool leaves_64_bits(const UserError& e, const Program& program) {
   constexpr std::int64_t kNear = std::int64_t{1} << 48;
   const auto is_near = [](std::int64_t n) { return n > kNear || n < -kNear; };
   const std::vector<std::int64_t> integers = integers_of(program);
-  return std::string_view(e.what()).find("too large for 64 bits") != std::string_view::npos &&
-         std::ranges::any_of(integers, is_near);
+  const std::string_view text = e.what();
+  const bool says_so = text.find("too large for 64 bits") != std::string_view::npos ||
+                       text.find("overflow in") != std::string_view::npos;
+  return says_so && std::ranges::any_of(integers, is_near);
 }
 
 // What is wrong with the compiled program, "" if nothing; what the compiler declines is right.
