@@ -23,7 +23,7 @@ struct HostedCall : CallResult {
 // One call, with the values of symbols. Buffers have memory of their own, filled with garbage
 // before the call. Throws Unsupported where a step is no kernel of loops or takes too long, or a
 // guard does not hold. What the interpreter finds is an InternalError: accesses outside, races,
-// barriers that not all threads reach.
+// barriers that not all threads reach; not that one store writes an element of a result twice.
 [[nodiscard]] HostedCall run_on_host(graph::Graph graph, const std::vector<ops::RefTensor>& inputs,
                                      const ops::SymbolValues& symbols,
                                      const HostOptions& options = {});

@@ -176,15 +176,14 @@ struct Counts {
   std::uint32_t declined = 0, called_again = 0, guarded = 0;
 };
 
-// Whether a call is declined, as ints near the ends of 64 bits make one of its values larger.
-bool leaves_64_bits(const UserError& e, const Program& program) {
+// Whether a call is declined with such an error, as ints near the ends of 64 bits make one of its
+// values larger.
+bool leaves_64_bits(const UserError& e, std::string_view error, const Program& program) {
   constexpr std::int64_t kNear = std::int64_t{1} << 48;
   const auto is_near = [](std::int64_t n) { return n > kNear || n < -kNear; };
   const std::vector<std::int64_t> integers = integers_of(program);
-  const std::string_view text = e.what();
-  const bool says_so = text.find("too large for 64 bits") != std::string_view::npos ||
-                       text.find("overflow in") != std::string_view::npos;
-  return says_so && std::ranges::any_of(integers, is_near);
+  return std::string_view(e.what()).find(error) != std::string_view::npos &&
+         std::ranges::any_of(integers, is_near);
 }
 
 // What is wrong with the compiled program, "" if nothing; what the compiler declines is right.
@@ -203,7 +202,7 @@ std::string failure(const Program& program, Counts* counts = nullptr,
     if (counts != nullptr) ++counts->declined;
     return "";
   } catch (const UserError& e) {
-    if (!leaves_64_bits(e, program)) return e.what();
+    if (!leaves_64_bits(e, "too large for 64 bits", program)) return e.what();
     if (counts != nullptr) ++counts->declined;
     return "";
   } catch (const Error& e) {
@@ -272,7 +271,7 @@ std::string failure_on_gpu(const Program& program, const Program& values, std::s
   } catch (const Unsupported&) {
     return "";
   } catch (const UserError& e) {
-    return leaves_64_bits(e, values) ? "" : e.what();
+    return leaves_64_bits(e, "overflow in", values) ? "" : e.what();
   } catch (const Error& e) {
     return e.what();
   }

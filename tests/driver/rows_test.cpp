@@ -68,7 +68,15 @@ bool is_left_to_eager(const std::string& why) {
 
 class Rows : public testing::TestWithParam<const OpDef*> {
  protected:
-  // `declines` tells what may be left to eager.
+  struct Counts {
+    int run = 0, declined = 0;
+  };
+  static Counts counts;
+  static void TearDownTestSuite() {
+    fmt::print("{} cases, {} more were declined\n", counts.run, counts.declined);
+  }
+
+  // `declines` tells what may be left to eager, or to a library.
   static void check_all(void (*check)(const Case&), bool (*declines)(const std::string& why)) {
     const OpDef& row = *GetParam();
     for (const Sample& sample : row.samples()) {
@@ -80,7 +88,9 @@ class Rows : public testing::TestWithParam<const OpDef*> {
           SCOPED_TRACE(fmt::format("{} {} {}", sample.label, abi::name_of(dtype), name_of(shapes)));
           try {
             check(make(row, sample, dtype, shapes));
+            ++counts.run;
           } catch (const Unsupported& e) {
+            ++counts.declined;
             EXPECT_TRUE(declines(e.what())) << e.what();
           } catch (const Error& e) {
             ADD_FAILURE() << e.what();
@@ -91,12 +101,18 @@ class Rows : public testing::TestWithParam<const OpDef*> {
   }
 };
 
+Rows::Counts Rows::counts;
+
 TEST_P(Rows, RunAsTheInterpreterSays) { check_all(check, is_left_to_eager); }
+
+// Of pools and pads in three dimensions the largest samples have too many elements.
+bool is_large(const std::string& why) {
+  return why.find("3d") != std::string::npos && why.find("takes too long") != std::string::npos;
+}
 
 TEST_P(Rows, KernelsOfAGpuRunAsTheInterpreterSays) {
   check_all(check_on_gpu, [](const std::string& why) {
-    return why.find("is no kernel of loops") != std::string::npos ||
-           why.find("takes too long") != std::string::npos;
+    return why.find("is no kernel of loops") != std::string::npos || is_large(why);
   });
 }
 
