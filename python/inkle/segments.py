@@ -22,6 +22,7 @@ from inkle.returned import Callers, storage_of, views_of
 from inkle.sizes import is_jagged, tensors_of
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_COPY = torch.ops.aten.copy_.default
 
 
 def must_split(gm: torch.fx.GraphModule) -> bool:
@@ -51,7 +52,7 @@ def compile_segments(
     results = gm.graph.output_node().args[0]
     restrided = {results[i] for i in callers.restrided}
     steps: list[_Eager | _Part] = []
-    for level in _levels(gm):
+    for level in _levels(gm, _move_to_writes(gm, restrided)):
         steps += [_Eager(node) for node in level.scalars]
         part = _make_part(gm, level.nodes, computed, restrided)
         if part is not None:
@@ -132,11 +133,11 @@ class _Level:
     boundaries: list[Node] = dataclasses.field(default_factory=list)
 
 
-def _levels(gm: torch.fx.GraphModule) -> list[_Level]:
+def _levels(gm: torch.fx.GraphModule, late: Collection[Node]) -> list[_Level]:
     """Each node in the first level where its operands are known.
 
     Draws of random numbers keep their order, and what writes memory comes last: until then inputs
-    are what they were.
+    are what they were. ``late``: others that come last.
     """
     calls = [n for n in gm.graph.nodes if n.op in ("call_function", "get_attr")]
     at: dict[Node, int] = {}
@@ -151,7 +152,7 @@ def _levels(gm: torch.fx.GraphModule) -> list[_Level]:
             level += 1
         if _is_random(node):
             random = level = max(level, random)
-        if _writes(node) or any(n in writers for n in node.all_input_nodes):
+        if _writes(node) or node in late or any(n in writers for n in node.all_input_nodes):
             writers.append(node)
         elif not is_boundary and not is_scalar:
             in_graph.add(node)
@@ -286,6 +287,26 @@ def _views_of_arguments(nodes: list[Node], restrided: Collection[Node]) -> set[N
     other parts make are made in this part, too: what parts hand on begins anew."""
     chains = [views_of(n) for n in nodes if n in restrided]
     return {view for chain in chains if chain[-1].op == "placeholder" for view in chain[:-1]}
+
+
+def _move_to_writes(gm: torch.fx.GraphModule, restrided: set[Node]) -> set[Node]:
+    """Such results that are views of what an argument gets as its new value are made anew, in the set, too:
+    AOTAutograd reads where they lie in the argument, which the part that writes to it knows. Returns the
+    nodes that make them."""
+    values = {views_of(n.args[1])[-1] for n in gm.graph.nodes if n.target is _COPY and isinstance(n.args[1], Node)}
+    output = gm.graph.output_node()
+    late: set[Node] = set()
+    for result in [n for n in restrided if views_of(n)[-1] in values]:
+        *views, root = views_of(result)
+        copies = {root: root}
+        with gm.graph.inserting_before(output):
+            for view in reversed(views):
+                copies[view] = gm.graph.node_copy(view, lambda n: copies.get(n, n))
+        output.replace_input_with(result, copies[result])
+        restrided.remove(result)
+        restrided.add(copies[result])
+        late.update(copies[v] for v in views)
+    return late
 
 
 def _views_of_written(gm: torch.fx.GraphModule, nodes: list[Node]) -> set[Node]:

@@ -249,6 +249,26 @@ def test_a_view_of_an_argument_that_two_parts_of_a_graph_make():
     assert len(plans) == 2 and "return arg" in plans[1], plans
 
 
+def test_a_view_of_a_written_argument_that_an_earlier_part_of_a_graph_makes():
+    """The last part writes to the argument, and returns the view of it: AOTAutograd reads its offset."""
+    def program(x, n):
+        part = x[:n]
+        scaled = torch.nn.functional.leaky_relu(part, x.shape[1] ** -0.25)
+        x[..., 1:].copy_(x[..., :-1].clone())
+        return part, scaled, part + 1
+
+    whole = randn(18)
+    again = whole.clone()
+    torch._dynamo.reset()
+    inkle.report.forget()
+    found = compiled(program, strict=False, dynamic=True)(whole[3:].view(5, 3), 9)
+    wanted = program(again[3:].view(5, 3), 9)
+    assert found[0].storage_offset() == 3 and found[0].data_ptr() == whole[3:].data_ptr()
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(whole, again)
+    assert len(inkle.reports()) == 2
+
+
 # --- Writes into repeated tensors ------------------------------------------------------------------
 
 # Torch 2.11 states strides of 0 for what these return.
