@@ -234,6 +234,25 @@ def _sharing(outcome: Outcome) -> list[tuple[int, int, int]]:
     return made
 
 
+def _bases(outcome: Outcome) -> list[int]:
+    """Of each result: which result or argument it is a view of; -1 if it is none, or of another tensor."""
+    at = {id(t): i for i, t in enumerate([*outcome.results, *outcome.arguments]) if isinstance(t, torch.Tensor)}
+    return [at.get(id(t._base), -1) if isinstance(t, torch.Tensor) else -1 for t in outcome.results]
+
+
+def _views_otherwise(found: Outcome, wanted: Outcome) -> str:
+    """Results that share memory and are views to autograd where eager's are not, or of others. Those with a
+    gradient are AOTAutograd's to make. Of views of what is not returned one may be their base."""
+    mine, theirs = _bases(found), _bases(wanted)
+    shared = {i for pair in _sharing(wanted) for i in pair[:2] if i < len(theirs)}
+    for i in shared:
+        ours, eagers = found.results[i], wanted.results[i]
+        is_other = mine[i] != theirs[i] if theirs[i] >= 0 else ours._is_view() and not eagers._is_view()
+        if is_other and not eagers.requires_grad:
+            return f"views otherwise: {mine}, {theirs} in eager"
+    return ""
+
+
 def difference(found: Outcome, wanted: Outcome, program: Program, call: int) -> str:
     """What differs, or "": values first, as wrong ones are worse than another layout."""
     for name in ("error", "backward_error"):
@@ -261,6 +280,8 @@ def difference(found: Outcome, wanted: Outcome, program: Program, call: int) -> 
             loose.append((number, off))
     if _sharing(found) != _sharing(wanted):
         layouts.append(f"shares memory otherwise: {_sharing(found)}, {_sharing(wanted)} in eager")
+    elif text := _views_otherwise(found, wanted):
+        layouts.append(text)
     if found.random is not None and not torch.equal(found.random, wanted.random):
         texts.append("another state of the random numbers")
     if loose:

@@ -22,7 +22,6 @@ from inkle.returned import Callers, storage_of, views_of
 from inkle.sizes import is_jagged, tensors_of
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-_COPY = torch.ops.aten.copy_.default
 
 
 def must_split(gm: torch.fx.GraphModule) -> bool:
@@ -51,27 +50,34 @@ def compile_segments(
     weights = {placeholders[i] for i in parameters}
     results = gm.graph.output_node().args[0]
     restrided = {results[i] for i in callers.restrided}
+    tracked = {results[i] for i in callers.tracked}
     steps: list[_Eager | _Part] = []
     for level in _levels(gm, _move_to_writes(gm, restrided)):
         steps += [_Eager(node) for node in level.scalars]
         part = _make_part(gm, level.nodes, computed, restrided)
         if part is not None:
             positions = {i for i, n in enumerate(part.inputs) if n in weights}
-            part.run = compile_part(part.module, positions, _callers(part, placeholders, restrided))
+            among = _callers(part, placeholders, restrided, tracked)
+            among = dataclasses.replace(among, share=callers.share)
+            part.run = compile_part(part.module, positions, among)
             steps.append(part)
         steps += [_Eager(node) for node in level.boundaries]
     output = next(n for n in gm.graph.nodes if n.op == "output")
     return _driver(placeholders, steps, output)
 
 
-def _callers(part: _Part, placeholders: list[Node], restrided: set[Node]) -> Callers:
+def _callers(
+    part: _Part, placeholders: list[Node], restrided: set[Node], tracked: set[Node]
+) -> Callers:
     """Views of what other parts have made share its memory. Those of arguments do not: the last part
     may write to an argument, and knows of no views beside it. ``restrided``: results of which
-    AOTAutograd reads the sizes, strides and offset, as long as no other part reads their elements."""
+    AOTAutograd reads the sizes, strides and offset, as long as no other part reads their elements.
+    ``tracked``: results that gradients flow to."""
     arguments = {storage_of(n) for n in placeholders}
     copied = {i for i, n in enumerate(part.outputs) if storage_of(n) in arguments}
     given = {i for i, n in enumerate(part.outputs) if n in restrided and part.alone_reads(n)}
-    return Callers(frozenset(copied | given), frozenset(given))
+    followed = frozenset(i for i, n in enumerate(part.outputs) if n in tracked)
+    return Callers(frozenset(copied | given), frozenset(given), followed)
 
 
 def _binds(node: Node) -> bool:
@@ -293,10 +299,11 @@ def _move_to_writes(gm: torch.fx.GraphModule, restrided: set[Node]) -> set[Node]
     """Such results that are views of what an argument gets as its new value are made anew, in the set, too:
     AOTAutograd reads where they lie in the argument, which the part that writes to it knows. Returns the
     nodes that make them."""
-    values = {views_of(n.args[1])[-1] for n in gm.graph.nodes if n.target is _COPY and isinstance(n.args[1], Node)}
+    writes = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+    values = {views_of(w.args[1])[-1] for w in writes if isinstance(w.args[1], Node)}
     output = gm.graph.output_node()
     late: set[Node] = set()
-    for result in [n for n in restrided if views_of(n)[-1] in values]:
+    for result in [n for n in gm.graph.nodes if n in restrided and views_of(n)[-1] in values]:
         *views, root = views_of(result)
         copies = {root: root}
         with gm.graph.inserting_before(output):

@@ -392,16 +392,14 @@ ResultRecipe TorchHost::describe(std::uint32_t position, const Output& output) c
     // Two results are two tensors, as `y` and `y.detach()` are: what changes the sizes of one, or
     // asks for its gradient, does not change the other.
     recipe.is_whole = output.is_whole && !is_apart && !std::exchange(slot.is_returned, true);
-    // The first one gives the tensor its sizes, which are those of eager's base then: AOTAutograd
-    // applies the views of the next graph to it.
-    const bool is_first = !slot.is_returned && !slot.is_viewed && !is_apart;
-    if (!recipe.is_whole && is_first && !slot.is_eager && is_reshaped(output.view, slot.view)) {
+    // The base gives the tensor its sizes: AOTAutograd applies the views of the next graph to it.
+    const bool is_base = !slot.is_returned && !is_apart;
+    if (!recipe.is_whole && is_base && !slot.is_eager && is_reshaped(output.view, slot.view)) {
       slot.object.attr("as_strided_")(
           integer_tuple({output.view.sizes, output.view.sizes + output.view.rank}),
           integer_tuple({output.view.strides, output.view.strides + output.view.rank}));
       recipe.is_whole = slot.is_returned = true;
     }
-    slot.is_viewed |= !recipe.is_whole;
   }
   if (recipe.is_whole) return recipe;
   const abi::TensorView& v = output.view;

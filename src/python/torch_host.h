@@ -134,7 +134,6 @@ class TorchHost final : public runtime::cuda::DeviceHost {
     bool is_early = false;             // made before any step
     mutable bool is_eager = false;     // an eager op's, which may be known elsewhere
     mutable bool is_returned = false;  // as a result, whole
-    mutable bool is_viewed = false;    // by a result
   };
 
   class EndOfSteps;

@@ -108,6 +108,9 @@ def test_the_judge_sees_what_is_wrong(monkeypatch):
     assert "share" in judged(view, monkeypatch, lambda gm, *a: [t.clone() for t in gm(*a)])
     text = judged(view, monkeypatch, lambda gm, *a: [t.clone().t().contiguous().t() for t in gm(*a)])
     assert "strides" in text
+    flat = program("v1 = x * 2", results=["v1.view(-1)", "v1"])
+    text = judged(flat, monkeypatch, lambda gm, *a: (f := gm(*a)[0].clone(), f.view(3, 4)))
+    assert text.endswith("views otherwise: [-1, 0], [1, -1] in eager")
     write = program("v1 = x * 1", "x.add_(1)", results=["v1"])
     assert "argument 0" in judged(write, monkeypatch, lambda gm, *a: gm(*[t.clone() for t in a]))
     integers = program("v1 = x + 1", results=["v1"], x=Argument("i64", (3,)))

@@ -269,6 +269,46 @@ def test_a_view_of_a_written_argument_that_an_earlier_part_of_a_graph_makes():
     assert len(inkle.reports()) == 2
 
 
+def bases(results):
+    """Of each result: None, the position of its base among the results, or the sizes of its base."""
+    at = {id(t): i for i, t in enumerate(results)}
+    return [b if b is None else at.get(id(b), tuple(b.shape)) for b in (t._base for t in results)]
+
+
+def halves(x):
+    """Takes a number that is no size: a graph is cut there."""
+    return torch.nn.functional.leaky_relu(x, x.shape[1] ** -0.25)
+
+
+@pytest.mark.parametrize(
+    "make, results",
+    [
+        (torch.sin, lambda y: (y.view(-1), y)),
+        (torch.sin, lambda y: (y.view(3, 2), y[1:], y.t(), y, y.view(-1))),
+        (torch.sin, lambda y: (y.view(-1), y.t())),
+        (lambda x: x.sum(0, keepdim=True), lambda y: (y.view(-1), y)),
+        (lambda x: torch.cat([x[0], x[0]]), lambda y: (y.reshape(-1), y)),
+        (torch.sort, lambda y: (y[0][:1], y[0], y[1].view(-1), y[1])),
+        (halves, lambda y: (y[1:], y, y.sin())),
+    ],
+    ids=["a view first", "views around", "two views", "a sum", "joined parts", "two bases", "in parts"],
+)
+def test_of_results_that_share_memory_the_same_one_is_the_base(make, results):
+    """In whatever order they are returned; what is no view in eager can be detached in place."""
+    def program(x):
+        return results(make(x))
+
+    x = randn(2, 3)
+    torch._dynamo.reset()
+    expected, found = program(x), compiled(program, strict=False, dynamic=make is halves)(x)
+    for ours, eagers in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, eagers)
+    assert bases(found) == bases(expected)
+    for ours, eagers in zip(found, expected, strict=True):
+        if not eagers._is_view():
+            ours.detach_()
+
+
 # --- Writes into repeated tensors ------------------------------------------------------------------
 
 # Torch 2.11 states strides of 0 for what these return.
