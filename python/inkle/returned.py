@@ -159,7 +159,7 @@ class Returned:
                 self._walker.apart.append(position)
             self._view(node, base, self._walker.argument(base), self._walker.argument(base))
         elif self._users[storage_of(node)] > 1 or _repeats_part_of(base, node):
-            if is_apart or node is not root:
+            if is_apart or node is not root:  # to autograd what is no view in eager is the base
                 self._walker.apart.append(position)
             self._view(node, base, self._walker.argument(base), self._number(node))
         else:
