@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "abi/targets.h"
 #include "base/error.h"
@@ -99,6 +100,26 @@ Corpus corpus_of(const CudaCompiler& compiler, bool all_dtypes,
   return corpus;
 }
 
+// Loops of a known count that NVVM may leave in the middle of the copies of their bodies: of a
+// count that the copies do not divide, or an odd one where it chooses how many there are.
+std::vector<std::string> loops_left_within_copies(const std::string& text) {
+  static const std::regex loop(
+      R"((#pragma unroll(?: (\d+))?\n\s*)?for \((?:int|i64) (\w+) = (-?\d+); \3 < (-?\d+); (?:\+\+\3|\3 \+= (\d+))\))");
+  std::vector<std::string> found;
+  for (std::sregex_iterator at(text.begin(), text.end(), loop), end; at != end; ++at) {
+    const std::smatch& match = *at;
+    const auto number = [&](std::size_t group, long absent) {
+      return match[group].matched ? std::stol(match[group]) : absent;
+    };
+    const long step = number(6, 1);
+    const long count = (number(5, 0) - number(4, 0) + step - 1) / step;
+    const bool is_copied_whole = match[1].matched && (!match[2].matched || number(2, 0) >= count);
+    const long copies = number(2, 2);
+    if (count > 1 && !is_copied_whole && count % copies != 0) found.push_back(match.str());
+  }
+  return found;
+}
+
 void compile_all(const std::string& architecture, bool all_dtypes,
                  std::initializer_list<ShapeClass> classes = {ShapeClass::fixed,
                                                               ShapeClass::symbolic}) {
@@ -106,6 +127,9 @@ void compile_all(const std::string& architecture, bool all_dtypes,
   const Corpus corpus = corpus_of(compiler, all_dtypes, classes);
   for (const auto& [row, why] : corpus.declined) ADD_FAILURE() << row << ": " << why;
   EXPECT_GT(corpus.units.size(), 200U);
+  for (const auto& [text, unit] : corpus.units) {
+    EXPECT_THAT(loops_left_within_copies(text), testing::IsEmpty()) << text;
+  }
   std::string why_not;
   if (!codegen::cuda::find_nvrtc(why_not)) GTEST_SKIP() << "no NVRTC: " << why_not;
   std::vector<CompileUnit> units;

@@ -152,6 +152,24 @@ def test_extremes_of_negated_integers(count, dtype):
         assert torch.equal(found, wanted)
 
 
+@pytest.mark.parametrize("rows", [3, 5, 6, 7, 9, 11, 13])
+def test_rows_whose_number_copies_of_a_loop_do_not_divide(rows):
+    """NVVM ran a loop over 5 rows, in copies of 4, until the ninth."""
+    def scattered(x):
+        y = x[:1].expand(x.shape).flip(0)
+        return torch.diagonal_scatter(y, y.diagonal() + 1), x.flip(0).cumsum(0)
+
+    inputs = [torch.randn(rows, 4).requires_grad_() for _ in range(2)]
+    with torch.no_grad():
+        inputs[1].copy_(inputs[0])
+    results = [scattered(inputs[0]), compiled(scattered)(inputs[1])]
+    weights = torch.randn(rows, 4)
+    for a, b in results:
+        (a * weights + b * weights).sum().backward()
+    torch.testing.assert_close(results[1], results[0])
+    torch.testing.assert_close(inputs[1].grad, inputs[0].grad)
+
+
 def test_multiples_of_the_least_integer_wrap_around():
     def multiples(x, n):
         return n - x, x * n

@@ -236,6 +236,18 @@ INLINE u32 negated(u32 x) {
   return r;
 }
 
+// A constant that NVVM does not know.
+INLINE int hidden(int x) {
+  int r;
+  asm("mov.s32 %0, %1;" : "=r"(r) : "r"(x));
+  return r;
+}
+INLINE i64 hidden(i64 x) {
+  i64 r;
+  asm("mov.s64 %0, %1;" : "=l"(r) : "l"(x));
+  return r;
+}
+
 // Python's // and % for a divisor that is not 0.
 template <class T> INLINE T floor_divide(T a, T b) {
   const T q = a / b;

@@ -1,6 +1,8 @@
 #include "codegen/cuda/print_region.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -21,6 +23,23 @@ bool reads_by_read_only_path(const kernel::Kernel& kernel, const LanePlan& plan)
     if (access != nullptr && access->constant && plan.width(o) > 1) return true;
   }
   return false;
+}
+
+// How often a loop runs, where that does not depend on sizes or the thread.
+std::optional<std::int64_t> count_of(const kernel::Loop& loop) {
+  const auto length = (loop.end - loop.begin).constant();
+  const auto step = loop.step.constant();
+  if (!length || !step) return std::nullopt;
+  return *length <= 0 ? 0 : (*length - 1) / *step + 1;
+}
+
+// Whether NVVM may unroll a loop so that it is left in the middle of the copies of its body, which
+// it compiles wrongly (docs/codegen_cuda.md). Where nothing tells it how many copies to make, it
+// finds a number that divides an even count.
+bool may_end_within_copies(const kernel::Loop& loop, std::int64_t count) {
+  if (loop.kind != kernel::LoopKind::serial) return false;
+  return loop.unroll > 1 ? count > loop.unroll && count % loop.unroll != 0
+                         : count > 1 && count % 2 != 0;
 }
 
 }  // namespace
@@ -179,12 +198,16 @@ void RegionPrinter::begin_carried(Ids arguments, Ids initial, std::size_t first)
 }
 
 void RegionPrinter::open_loop(const kernel::Loop& loop) {
-  if (loop.kind == kernel::LoopKind::unroll)
+  const auto count = count_of(loop);
+  const bool ends_within = count && may_end_within_copies(loop, *count);
+  const bool is_short = ends_within && *count < 2 * loop.unroll;
+  if (loop.kind == kernel::LoopKind::unroll || is_short)
     out_.put("#pragma unroll");
   else if (loop.kind == kernel::LoopKind::rolled)
     out_.put("#pragma unroll 1");
   else if (loop.unroll > 1)
     out_.put("#pragma unroll ", digits(loop.unroll));
+  const bool hides_end = ends_within && !is_short;  // then a loop of its own does the rest
   const sym::Expr variable = loop.variable;
   // The variable is compared with the end once more than it has values.
   const bool wide = !text_.fits32(variable) || !text_.fits32(loop.begin) || !text_.fits32(loop.end);
@@ -193,8 +216,14 @@ void RegionPrinter::open_loop(const kernel::Loop& loop) {
   const ShortText name = numbered('j', number);
   out_.begin("for (", wide ? "i64 " : "int ", name, " = ");
   text_.index(out_, loop.begin, wide);
-  out_.add("; ", name, " < ");
-  text_.index(out_, loop.end, wide);
+  if (hides_end) {
+    out_.add(", end", digits(number), " = hidden(");
+    text_.index(out_, loop.end, wide);
+    out_.add("); ", name, " < end", digits(number));
+  } else {
+    out_.add("; ", name, " < ");
+    text_.index(out_, loop.end, wide);
+  }
   if (loop.step.is_constant(1)) {
     out_.add("; ++", name);
   } else {
