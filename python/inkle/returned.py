@@ -64,7 +64,7 @@ def _is_restrided(info: Any) -> bool:
 
 def joint_callers(gm: torch.fx.GraphModule, num_forward_outputs: int) -> Callers:
     """Of a joint graph, which AOTAutograd has no metadata of yet: gradients flow to what depends on an
-    argument that has one."""
+    argument that has one, by ops that have a gradient."""
     outputs = arg_tree_leaves(*gm.graph.output_node().args)
     results, gradients = outputs[:num_forward_outputs], outputs[num_forward_outputs:]
     arguments = [n for n in gm.graph.find_nodes(op="placeholder") if not partitioners._is_tangent(n)]
@@ -72,10 +72,27 @@ def joint_callers(gm: torch.fx.GraphModule, num_forward_outputs: int) -> Callers
         return dataclasses.replace(forward_callers(), tracked=frozenset(range(len(results))))
     reached = {n for n, gradient in zip(arguments, gradients) if gradient is not None}
     for node in gm.graph.nodes:
-        if any(n in reached for n in node.all_input_nodes):
+        if has_gradient(node) and any(n in reached for n in node.all_input_nodes):
             reached.add(node)
     tracked = frozenset(i for i, r in enumerate(results) if r in reached)
     return dataclasses.replace(forward_callers(), tracked=tracked)
+
+
+def has_gradient(node: Node) -> bool:
+    """Whether gradients may flow from what a node makes to its arguments."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex()):
+        return False
+    name = getattr(getattr(node.target, "_schema", None), "name", "")
+    return node.target is not torch.ops.aten.detach.default and name not in _BY_TYPE
+
+
+# They read sizes, strides and the dtype of their operand.
+_BY_TYPE = frozenset(
+    f"aten::{name}"
+    for name in ("empty_like", "full_like", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros",
+                 "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
+)  # fmt: skip
 
 
 def saving_callers() -> Callers:
@@ -120,6 +137,7 @@ class Returned:
             for position, r in enumerate(results[: self._saved_from])
             if isinstance(r, Node) and not self._is_regenerated(position, views_of(r))
         )
+        self._bases = self._bases_of(results)
         self._numbers: dict[int, int] = {}  # of storages that results share
         self._first: dict[Node, int] = {}
 
@@ -151,7 +169,7 @@ class Returned:
             importer.output(found, is_free=True)
             return
         base = root if root.op == "placeholder" else self._makers.get(storage_of(node), node)
-        is_apart = any(n.target is torch.ops.aten.detach.default for n in chain)
+        is_apart = base_to_autograd(chain) is not self._bases.get(storage_of(node), root)
         if position in self._tracked or is_apart:
             self._walker.detached.append(position)
         if base.op == "placeholder":
@@ -159,11 +177,23 @@ class Returned:
                 self._walker.apart.append(position)
             self._view(node, base, self._walker.argument(base), self._walker.argument(base))
         elif self._users[storage_of(node)] > 1 or _repeats_part_of(base, node):
-            if is_apart or node is not root:  # to autograd what is no view in eager is the base
+            if is_apart or node is not base_to_autograd(chain):  # what is no view in eager is the base
                 self._walker.apart.append(position)
             self._view(node, base, self._walker.argument(base), self._number(node))
         else:
             importer.output(found)
+
+    def _bases_of(self, results: list[Any]) -> dict[int, Node]:
+        """By storage of what the graph makes: what results are views of to autograd. That is what made
+        the memory, where a result is a view of it, else the first ``detach()``; others are no views."""
+        found: dict[int, Node] = {}
+        for result in (r for r in results[: self._saved_from] if isinstance(r, Node)):
+            chain = views_of(result)
+            if chain[-1].op != "placeholder":
+                base, storage = base_to_autograd(chain), storage_of(result)
+                if base is chain[-1] or storage not in found:
+                    found[storage] = base
+        return found
 
     def _is_regenerated(self, position: int, chain: list[Node]) -> bool:
         if position >= self._saved_from:
@@ -271,6 +301,12 @@ def views_of(node: Node) -> list[Node]:
             break
         chain.append(last.args[0])
     return chain
+
+
+def base_to_autograd(chain: list[Node]) -> Node:
+    """What the first of a chain of views is, or is a view of: behind ``detach()`` they are those of its
+    result."""
+    return next((n for n in chain if n.target is torch.ops.aten.detach.default), chain[-1])
 
 
 def _lie_alike(write: Node, root: torch.Tensor) -> bool:

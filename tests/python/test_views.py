@@ -290,8 +290,11 @@ def halves(x):
         (lambda x: torch.cat([x[0], x[0]]), lambda y: (y.reshape(-1), y)),
         (torch.sort, lambda y: (y[0][:1], y[0], y[1].view(-1), y[1])),
         (halves, lambda y: (y[1:], y, y.sin())),
+        (torch.sin, lambda y: (d := y.detach()) is not None and (d[1:], d, d.t())),
+        (torch.zeros_like, lambda y: (d := y.detach()) is not None and (d, d.t(), d[1:].detach())),
     ],
-    ids=["a view first", "views around", "two views", "a sum", "joined parts", "two bases", "in parts"],
+    ids=["a view first", "views around", "two views", "a sum", "joined parts", "two bases", "in parts",
+         "behind detach", "behind two"],
 )
 def test_of_results_that_share_memory_the_same_one_is_the_base(make, results):
     """In whatever order they are returned; what is no view in eager can be detached in place."""
@@ -307,6 +310,26 @@ def test_of_results_that_share_memory_the_same_one_is_the_base(make, results):
     for ours, eagers in zip(found, expected, strict=True):
         if not eagers._is_view():
             ours.detach_()
+
+
+def without_a_gradient(x):
+    draws, mask, d = torch.randn_like(x), x >= 0, (x * 2).detach()
+    return draws[:1], draws, mask, mask.t(), d.view(-1), d, x.argsort(-1)[:1], x.sin()
+
+
+def test_results_without_a_gradient_are_views_of_each_other_in_training():
+    x = randn(2, 3).requires_grad_()
+    torch._dynamo.reset()
+    run = torch.compile(without_a_gradient, backend="inkle", options={"strict": True, "random": "eager"})
+    torch.manual_seed(0)
+    expected = without_a_gradient(x)
+    torch.manual_seed(0)
+    found = run(x)
+    torch.testing.assert_close(found, expected)
+    assert [f.requires_grad for f in found] == [e.requires_grad for e in expected]
+    assert bases(found)[:6] == bases(expected)[:6] == [1, None, None, 2, 5, None]
+    found[-1].sum().backward()
+    torch.testing.assert_close(x.grad, x.detach().cos())
 
 
 # --- Writes into repeated tensors ------------------------------------------------------------------
