@@ -72,13 +72,13 @@ def joint_callers(gm: torch.fx.GraphModule, num_forward_outputs: int) -> Callers
         return dataclasses.replace(forward_callers(), tracked=frozenset(range(len(results))))
     reached = {n for n, gradient in zip(arguments, gradients) if gradient is not None}
     for node in gm.graph.nodes:
-        if has_gradient(node) and any(n in reached for n in node.all_input_nodes):
+        if _has_gradient(node) and any(n in reached for n in node.all_input_nodes):
             reached.add(node)
     tracked = frozenset(i for i, r in enumerate(results) if r in reached)
     return dataclasses.replace(forward_callers(), tracked=tracked)
 
 
-def has_gradient(node: Node) -> bool:
+def _has_gradient(node: Node) -> bool:
     """Whether gradients may flow from what a node makes to its arguments."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex()):
@@ -169,7 +169,7 @@ class Returned:
             importer.output(found, is_free=True)
             return
         base = root if root.op == "placeholder" else self._makers.get(storage_of(node), node)
-        is_apart = base_to_autograd(chain) is not self._bases.get(storage_of(node), root)
+        is_apart = _base_to_autograd(chain) is not self._bases.get(storage_of(node), root)
         if position in self._tracked or is_apart:
             self._walker.detached.append(position)
         if base.op == "placeholder":
@@ -177,7 +177,7 @@ class Returned:
                 self._walker.apart.append(position)
             self._view(node, base, self._walker.argument(base), self._walker.argument(base))
         elif self._users[storage_of(node)] > 1 or _repeats_part_of(base, node):
-            if is_apart or node is not base_to_autograd(chain):  # what is no view in eager is the base
+            if is_apart or node is not _base_to_autograd(chain):  # what is no view in eager is the base
                 self._walker.apart.append(position)
             self._view(node, base, self._walker.argument(base), self._number(node))
         else:
@@ -190,7 +190,7 @@ class Returned:
         for result in (r for r in results[: self._saved_from] if isinstance(r, Node)):
             chain = views_of(result)
             if chain[-1].op != "placeholder":
-                base, storage = base_to_autograd(chain), storage_of(result)
+                base, storage = _base_to_autograd(chain), storage_of(result)
                 if base is chain[-1] or storage not in found:
                     found[storage] = base
         return found
@@ -303,7 +303,7 @@ def views_of(node: Node) -> list[Node]:
     return chain
 
 
-def base_to_autograd(chain: list[Node]) -> Node:
+def _base_to_autograd(chain: list[Node]) -> Node:
     """What the first of a chain of views is, or is a view of: behind ``detach()`` they are those of its
     result."""
     return next((n for n in chain if n.target is torch.ops.aten.detach.default), chain[-1])
