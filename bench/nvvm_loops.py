@@ -1,6 +1,6 @@
 """Does NVVM leave loops where they end? Random loops in copies of their bodies. Needs NVRTC and no GPU.
 
-    python bench/nvvm_loops.py [--loops 1000] [--seed 0] [--kinds within,odd] [--nvrtc libnvrtc.so.13]
+    python bench/nvvm_loops.py [--loops 1000] [--seed 0] [--kinds within,odd] [--nvrtc libnvrtc.so.13] [--target 100]
 
 A loop adds up elements that it loads under conditions, as kernels along columns do. NVRTC makes PTX of it,
 an interpreter of PTX runs one thread, and the sums must be those that Python finds. `within` and `odd` are
@@ -137,8 +137,9 @@ def find_nvrtc() -> str:
 
 
 class Nvrtc:
-    def __init__(self, path: str):
+    def __init__(self, path: str, target: int):
         self._library = ctypes.CDLL(path)
+        self._target = f"--gpu-architecture=compute_{target}".encode()
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
         self.version = f"{major.value}.{minor.value}"
@@ -146,7 +147,7 @@ class Nvrtc:
     def ptx(self, text: str) -> str:
         program = ctypes.c_void_p()
         self._library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"loop.cu", 0, None, None)
-        options = (ctypes.c_char_p * 3)(b"--gpu-architecture=compute_90", b"--fmad=false", b"--std=c++17")
+        options = (ctypes.c_char_p * 3)(self._target, b"--fmad=false", b"--std=c++17")
         failed = self._library.nvrtcCompileProgram(program, len(options), options)
         what = "ProgramLog" if failed else "PTX"
         size = ctypes.c_size_t()
@@ -187,7 +188,7 @@ class Thread:
 
     def __init__(self, ptx: str, number: int):
         header, body = ptx[ptx.index(".entry") :].split("{", 1)
-        names = re.findall(r"\.param \.\w+\s+(\w+)", header)
+        names = re.findall(r"\.param [^,)]*?(\w+)\s*[,)\n]", header)
         self._values: dict[str, Any] = {"%tid.x": number, **dict(zip(names, (INPUT, OUTPUT)))}
         self._lines: list[str] = []
         self._labels: dict[str, int] = {}
@@ -272,11 +273,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--nvrtc", help="the library; else that of the CUDA toolkit, or of Python's packages")
+    parser.add_argument("--target", type=int, default=90, help="compute capability, as 80, 90 or 100")
     given = parser.parse_args()
     if unknown := [k for k in given.kinds.split(",") if k not in KINDS]:
         parser.error(f"no kind {', '.join(unknown)}; there are {', '.join(KINDS)}")
-    nvrtc = Nvrtc(given.nvrtc or find_nvrtc())
-    print(f"NVRTC {nvrtc.version}, sm_90\n\n| kind | loops | wrong |\n|---|---|---|")
+    nvrtc = Nvrtc(given.nvrtc or find_nvrtc(), given.target)
+    print(f"NVRTC {nvrtc.version}, sm_{given.target}\n\n| kind | loops | wrong |\n|---|---|---|")
     is_right = True
     for kind in given.kinds.split(","):
         wrong = 0

@@ -78,6 +78,14 @@ def joint_callers(gm: torch.fx.GraphModule, num_forward_outputs: int) -> Callers
     return dataclasses.replace(forward_callers(), tracked=tracked)
 
 
+# They read sizes, strides and the dtype of their operand.
+_BY_TYPE = frozenset(
+    f"aten::{name}"
+    for name in ("empty_like", "full_like", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros",
+                 "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
+)  # fmt: skip
+
+
 def _has_gradient(node: Node) -> bool:
     """Whether gradients may flow from what a node makes to its arguments."""
     value = node.meta.get("val")
@@ -85,14 +93,6 @@ def _has_gradient(node: Node) -> bool:
         return False
     name = getattr(getattr(node.target, "_schema", None), "name", "")
     return node.target is not torch.ops.aten.detach.default and name not in _BY_TYPE
-
-
-# They read sizes, strides and the dtype of their operand.
-_BY_TYPE = frozenset(
-    f"aten::{name}"
-    for name in ("empty_like", "full_like", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros",
-                 "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
-)  # fmt: skip
 
 
 def saving_callers() -> Callers:
