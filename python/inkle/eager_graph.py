@@ -82,19 +82,15 @@ class EagerGraph:
             else:
                 symbols[str(entry)] = given
         for value, type_, data in self._literals:
-            values[value.index] = self._literal(type_, data)
+            values[value.index] = self._as_stated(value, self._literal(type_, data), symbols)
         for names, target, args, results, types in self._nodes:
             given = [self._argument(a, values, symbols) for a in args]
-            if target is not None:
-                stated = [self._as_stated(a, g, symbols) for a, g in zip(args[1:], given[1:])]
-                made = self._targets[target](*_flat(stated))
-            else:
-                made = _call(names.split(), given)
+            made = _call(names.split(), given) if target is None else self._targets[target](*_flat(given[1:]))
             made = list(made) if isinstance(made, (list, tuple)) else [made]
             for value, one, (dtype, *_) in zip(results, made, types):
                 if isinstance(one, torch.Tensor) and one.dtype != NAMED_DTYPES.get(dtype):
                     one = one.to(NAMED_DTYPES[dtype])
-                values[value.index] = one
+                values[value.index] = self._as_stated(value, one, symbols)
         return self._results(values, symbols, arguments)
 
     @staticmethod
@@ -117,15 +113,15 @@ class EagerGraph:
             return NAMED_DTYPES[value[1]] if is_dtype else torch.device(*value[1:])
         return value
 
-    def _as_stated(self, argument: Any, given: Any, symbols: dict[str, Any]) -> Any:
-        """An operand of a call to eager, with eager's strides: by them lie random numbers like it. One
-        with gaps or repetitions stays as it is."""
-        stated = self._strides.get(argument.index) if isinstance(argument, _inkle.Value) else None
-        if stated is None or not isinstance(given, torch.Tensor):
-            return given
+    def _as_stated(self, value: Any, made: Any, symbols: dict[str, Any]) -> Any:
+        """What a literal or a node makes, with the strides that its value has: by them ``as_strided`` finds its
+        elements, and random numbers like it lie. One with gaps or repetitions stays as it is."""
+        stated = self._strides[value.index]
+        if stated is None or not isinstance(made, torch.Tensor):
+            return made
         strides = [size_of(s, symbols) for s in stated]
-        is_dense = layouts.is_dense(torch.empty_strided(given.shape, strides, device="meta"))
-        return self._laid_out(given, strides, set()) if is_dense else given
+        is_dense = layouts.is_dense(torch.empty_strided(made.shape, strides, device="meta"))
+        return self._laid_out(made, strides, set()) if is_dense else made
 
     def _results(
         self, values: dict[int, Any], symbols: dict[str, Any], arguments: list[Any]

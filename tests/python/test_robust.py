@@ -117,6 +117,20 @@ def test_a_call_of_training_that_fails_keeps_the_strides_of_copies(function):
     same(x.grad, torch.autograd.grad(wanted.sum(), x)[0])
 
 
+def test_a_call_of_training_that_fails_reads_memory_by_the_strides_that_its_values_have():
+    """Of a copy of an expanded tensor, which no other op needs."""
+
+    def read(x):
+        y = x.expand(2, *x.shape).contiguous()
+        y.transpose(0, -1).copy_(y.transpose(0, -1))
+        return y.as_strided((2, 2), (1, 1)).sigmoid()
+
+    x = torch.randn(4, 1, requires_grad=True)
+    found, wanted = compiled(read, strict=False, fail_stage="run")(x), read(x)
+    same(found, wanted)
+    same(*(torch.autograd.grad(result.sum(), x)[0] for result in (found, wanted)))
+
+
 def test_a_call_that_fails_leaves_mutated_inputs_right(caplog):
     run = compiled(lambda x: x.add_(1), strict=False, fail_stage="run")
     x = randn(4)
