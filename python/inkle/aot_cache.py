@@ -29,7 +29,7 @@ from torch._inductor.output_code import OutputCode
 
 from inkle import _inkle, dumps, extensions, inductor_options, report as reporting
 from inkle.eager_calls import MissingOp, OpCall
-from inkle.eager_graph import EagerGraph
+from inkle.eager_graph import EagerGraph, Results
 from inkle.machine import as_strided, get_compiler, native_options
 from inkle.options import Options
 
@@ -333,7 +333,7 @@ class StoredProgram(OutputCode):
         program.set_conditions(state.conditions)
         if state.falls_back and graph:
             targets = _targets(state.calls)
-            run = _at_run_time(graph, report, targets, state.conditions)
+            run = _at_run_time(graph, report, targets, Results.of(state))
             program.set_fallback(run, state.writes_in_eager)
         if state.why_no_graphs is not None:
             program.use_graphs(why_not=state.why_no_graphs)
@@ -354,7 +354,7 @@ class StoredProgram(OutputCode):
 
 
 def _at_run_time(
-    graph: str, report: reporting.GraphReport, targets: list[Any], conditions: list[int]
+    graph: str, report: reporting.GraphReport, targets: list[Any], told: Results
 ) -> Callable[[list[Any], str, bool], Any]:
     """What runs instead of a call that failed before it wrote anything."""
 
@@ -363,6 +363,6 @@ def _at_run_time(
         kind = "a fault at run time" if is_fault else "not supported"
         failure = reporting.Failure("run")
         reporting.warn(None, report, "a call runs in eager", kind, message, failure)
-        return EagerGraph(_inkle.Partition.of_text(graph), False, targets, conditions)(arguments)
+        return EagerGraph(_inkle.Partition.of_text(graph), False, targets, told)(arguments)
 
     return run

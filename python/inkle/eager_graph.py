@@ -5,6 +5,7 @@ Every row of the op table names ATen overloads that mean it, with its arguments 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 from typing import Any, Callable, Iterator, Sequence
@@ -50,15 +51,29 @@ def size_of(size: Any, symbols: dict[str, Any]) -> Any:
     return eval(str(size), {"__builtins__": {}}, {**_FUNCTIONS, **symbols})  # noqa: S307
 
 
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """What a program is told of its results, by position, as ``TorchCallable`` takes it."""
+
+    share: Callable[..., Any] = as_strided  # makes a result in the memory of another
+    conditions: Sequence[int] = ()  # integers that are bools
+    repeats: Sequence[int] = ()  # of each: the earlier result that it is, or -1
+    detached: Sequence[int] = ()  # no views to autograd
+    apart: Sequence[int] = ()  # none that others are views of
+
+    @classmethod
+    def of(cls, program: Any) -> Results:
+        """Of what has attributes of these names."""
+        return cls(*(getattr(program, field.name) for field in dataclasses.fields(cls)))
+
+
 class EagerGraph:
-    """``partition`` as the compiler gives it; ``targets``: the callables of its calls to eager;
-    ``conditions``: integer results that are bools."""
+    """``partition`` as the compiler gives it; ``targets``: the callables of its calls to eager."""
 
     def __init__(
-        self, partition: Any, is_backward: bool, targets: list[Callable[..., Any]],
-        conditions: Sequence[int] = (),
-    ):  # fmt: skip
-        self._conditions = conditions
+        self, partition: Any, is_backward: bool, targets: list[Callable[..., Any]], told: Results
+    ):
+        self._told = told
         self._inputs = partition.inputs(is_backward)
         self._nodes = partition.nodes(is_backward)
         self._outputs = partition.outputs(is_backward)
@@ -129,35 +144,63 @@ class EagerGraph:
         results: list[Any] = []
         taken = {a.untyped_storage().data_ptr() for a in arguments if isinstance(a, torch.Tensor)}
         storages: dict[int, torch.Tensor] = {}  # by number: what outputs are views of
-        for value, type_, memory in self._outputs:
+        for position, (value, type_, memory) in enumerate(self._outputs):
+            earlier = self._told.repeats[position] if position < len(self._told.repeats) else -1
+            if earlier >= 0:
+                results.append(results[earlier])
+                continue
             if type_ is None:
                 results.append(None if value is None else size_of(value, symbols))
                 continue
             sizes, strides = ([size_of(s, symbols) for s in part or ()] for part in type_[1:3])
             if isinstance(memory, tuple):
                 where, offset = memory
-                is_first = isinstance(where, int) and where not in storages
                 if not isinstance(where, int):
                     base = values[where.index]
-                elif is_first:
-                    base = self._own(values[value.index], self._strides[value.index], symbols, taken)
-                    storages[where] = base
-                else:
+                elif where in storages:
                     base = storages[where]
+                else:
+                    base = storages[where] = self._base(where, values[value.index], value, symbols, taken)
                 at = size_of(offset, symbols)
+                is_whole = at == 0 and (sizes, strides) == (list(base.shape), list(base.stride()))
                 # As a compiled program: the first result that is all of a storage is its tensor.
-                if is_first and at == 0 and (sizes, strides) == (list(base.shape), list(base.stride())):
+                if is_whole and self._is_tensor_itself(position, base, results, where):
                     results.append(base)
                 else:
-                    results.append(as_strided(base, sizes, strides, at * base.element_size()))
+                    is_detached = position in self._told.detached
+                    start = at * base.element_size()
+                    results.append(self._told.share(base, sizes, strides, start, is_detached))
                 continue
             is_own = memory == "own"
             wanted = strides if type_[2] is not None else None
             results.append(self._laid_out(values[value.index], wanted, taken if is_own else set()))
             taken.add(results[-1].untyped_storage().data_ptr())
-        for position in self._conditions:
+        for position in self._told.conditions:
             results[position] = bool(results[position])
         return results
+
+    def _is_tensor_itself(self, position: int, base: Any, results: list[Any], where: Any) -> bool:
+        """Whether a result that is all of ``base`` is ``base``, no other tensor in its memory."""
+        if position in self._told.apart:
+            return False
+        if isinstance(where, int):
+            return not any(r is base for r in results)
+        return position not in self._told.detached
+
+    def _base(
+        self, where: int, tensor: torch.Tensor, value: Any, symbols: dict[str, Any], taken: set[int]
+    ) -> torch.Tensor:
+        """What the results of storage ``where`` are views of, with the sizes of the one that is no view."""
+        base = self._own(tensor, self._strides[value.index], symbols, taken)
+        for position, (_, type_, memory) in enumerate(self._outputs):
+            if isinstance(memory, tuple) and memory[0] == where and position not in self._told.apart:
+                sizes, strides = ([size_of(s, symbols) for s in part or ()] for part in type_[1:3])
+                like = torch.empty_strided(sizes, strides, device="meta")
+                is_reshaped = size_of(memory[1], symbols) == 0 and like.numel() == base.numel()
+                if is_reshaped and like.is_contiguous() and base.is_contiguous():
+                    return as_strided(base, sizes, strides, 0)
+                break
+        return base
 
     def _own(
         self, tensor: torch.Tensor, strides: list[Any], symbols: dict[str, Any], taken: set[int]

@@ -10,7 +10,7 @@ from torch._functorch.partitioners import default_partition
 
 from inkle import _inkle, restrided
 from inkle.eager_calls import OpCall
-from inkle.eager_graph import EagerGraph
+from inkle.eager_graph import EagerGraph, Results
 from inkle.importer import GraphImporter, nodes_of
 from inkle.library_attention import LibraryAttention
 from inkle.joint import TrainingGraphs, Joint, Kept, examine, stubs
@@ -128,7 +128,7 @@ class Partition:
             made._boxed_call = True
             made.donates_arguments = is_backward and gpu is not None and report.is_foreseen
             if made.falls_back:
-                graph = (partition, is_backward, walker.targets, made.conditions)
+                graph = (partition, is_backward, walker.targets, Results.of(made))
                 made.set_fallback(_at_run_time(joint.gm, report, graph), made.writes_in_eager)
             made.fails = self._options.fail_stage == "run"
             if self._options.graphs:

@@ -311,7 +311,7 @@ void TorchHost::call(std::uint32_t target, std::span<const EagerOperand> operand
       // It may return its operand, as dropout with p = 0 does.
       if (o.handle != nullptr) {
         const Slot& slot = *static_cast<const Slot*>(o.handle);
-        slot.is_eager |= slot.object.is(tensor);
+        slot.is_known |= slot.object.is(tensor);
       }
       // What aliases working memory must outlive it.
       if (o.is_integer || o.argument >= 0 || o.handle != nullptr) continue;
@@ -319,8 +319,10 @@ void TorchHost::call(std::uint32_t target, std::span<const EagerOperand> operand
       tensor = tensor.attr("clone")();
       break;
     }
+    // Of one that the op has made the list and this function alone know.
+    const bool is_known = Py_REFCNT(tensor.ptr()) > 2;
     results[r] = keep(std::move(tensor));
-    slots_.back().is_eager = true;
+    slots_.back().is_known = is_known;
   }
 }
 
@@ -394,7 +396,7 @@ ResultRecipe TorchHost::describe(std::uint32_t position, const Output& output) c
     recipe.is_whole = output.is_whole && !is_apart && !std::exchange(slot.is_returned, true);
     // The base gives the tensor its sizes: AOTAutograd applies the views of the next graph to it.
     const bool is_base = !slot.is_returned && !is_apart;
-    if (!recipe.is_whole && is_base && !slot.is_eager && is_reshaped(output.view, slot.view)) {
+    if (!recipe.is_whole && is_base && !slot.is_known && is_reshaped(output.view, slot.view)) {
       slot.object.attr("as_strided_")(
           integer_tuple({output.view.sizes, output.view.sizes + output.view.rank}),
           integer_tuple({output.view.strides, output.view.strides + output.view.rank}));

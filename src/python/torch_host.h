@@ -132,7 +132,7 @@ class TorchHost final : public runtime::cuda::DeviceHost {
     nb::object object;
     abi::TensorView view;
     bool is_early = false;             // made before any step
-    mutable bool is_eager = false;     // an eager op's, which may be known elsewhere
+    mutable bool is_known = false;     // outside the call, as an eager op returned it
     mutable bool is_returned = false;  // as a result, whole
   };
 
