@@ -197,7 +197,7 @@ class EagerGraph:
                 sizes, strides = ([size_of(s, symbols) for s in part or ()] for part in type_[1:3])
                 like = torch.empty_strided(sizes, strides, device="meta")
                 is_reshaped = size_of(memory[1], symbols) == 0 and like.numel() == base.numel()
-                if is_reshaped and like.is_contiguous() and base.is_contiguous():
+                if is_reshaped and layouts.is_dense(like) and layouts.is_dense(base):
                     return as_strided(base, sizes, strides, 0)
                 break
         return base

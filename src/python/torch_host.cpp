@@ -351,18 +351,24 @@ std::int64_t elements(const abi::TensorView& v) {
   return std::accumulate(v.sizes, v.sizes + v.rank, std::int64_t{1}, std::multiplies<>());
 }
 
-bool is_row_major(const abi::TensorView& v) {
-  std::int64_t stride = 1;
-  for (std::int32_t d = v.rank; d-- > 0; stride *= v.sizes[d]) {
-    if (v.sizes[d] != 1 && v.strides[d] != stride) return false;
+// Whether elements lie in memory without gaps and repetitions, in any order of dimensions.
+bool is_dense(const abi::TensorView& v) {
+  const auto rank = static_cast<std::size_t>(v.rank);
+  const std::span sizes(v.sizes, rank), strides(v.strides, rank);
+  std::int64_t step = 1;
+  for (auto left = std::ranges::count_if(sizes, [](auto n) { return n != 1; }); left > 0; --left) {
+    std::size_t d = 0;
+    while (d < rank && (sizes[d] == 1 || strides[d] != step)) ++d;
+    if (d == rank || sizes[d] == 0) return false;
+    step *= sizes[d];
   }
   return true;
 }
 
-// Whether a result is all elements of a tensor in their order, with other sizes.
+// Whether a result is all elements of a tensor, by other sizes and strides.
 bool is_reshaped(const abi::TensorView& result, const abi::TensorView& tensor) {
-  return result.data == tensor.data && result.dtype == tensor.dtype && is_row_major(result) &&
-         is_row_major(tensor) && elements(result) == elements(tensor);
+  return result.data == tensor.data && result.dtype == tensor.dtype && is_dense(result) &&
+         is_dense(tensor) && elements(result) == elements(tensor);
 }
 
 }  // namespace

@@ -293,9 +293,10 @@ def halves(x):
         (lambda x: x.sin().detach(), lambda d: (d[1:], d, d.t())),
         (lambda x: torch.zeros_like(x).detach(), lambda d: (d, d.t(), d[1:].detach())),
         (lambda x: x.to(torch.complex64).t().reshape(-1), lambda c: (c[1:], c, c[:1])),
+        (lambda x: (x.t().sub_(0), x.clone())[1], lambda c: (c[1:], c, c.t())),
     ],
     ids=["a view first", "views around", "two views", "a sum", "joined parts", "two bases", "in parts",
-         "behind detach", "behind two", "copied by eager with other sizes"],
+         "behind detach", "behind two", "copied by eager with other sizes", "copy of a transposed value"],
 )
 def test_of_results_that_share_memory_the_same_one_is_the_base(make, results):
     """In whatever order they are returned; what is no view in eager can be detached in place."""
