@@ -4,8 +4,8 @@
     python bench/gate_cuda.py prepare OLD NEW --old OLDTOOL --new NEWTOOL FOLDER  # no GPU needed
     python bench/gate_cuda.py run FOLDER                                          # torch and a GPU
 
-`prepare` takes the kernels whose code differs, of cases at the sizes of a GPU without symbolic sizes, and
-compiles them. `run` launches each pair on the same random buffers, the L2 cache overwritten before each
+`prepare` takes the kernels whose code differs, of cases at the sizes of a GPU (`--all`: of any size) without
+symbolic sizes, and compiles them. `run` launches each pair on the same random buffers, the L2 cache overwritten before each
 launch, and prints minima in us, their ratio, that of medians, and whether all results are equal.
 """
 
@@ -63,7 +63,7 @@ def prepare(a: argparse.Namespace) -> None:
     before, after = cases_of(a.before), cases_of(a.after)
     pairs = []
     for name in before.keys() & after.keys():
-        if not ("-gpu" in name or "/tile/" in name or "/walk/" in name):
+        if not (a.all or "-gpu" in name or "/tile/" in name or "/walk/" in name):
             continue
         old, new = launches(a.before, before[name]), launches(a.after, after[name])
         for i, (x, y) in enumerate(zip(old, new)):
@@ -181,6 +181,7 @@ def main() -> None:
         first.add_argument(name, type=pathlib.Path)
     for name in ("--old", "--new"):
         first.add_argument(name, type=pathlib.Path, required=True)
+    first.add_argument("--all", action="store_true")
     first.set_defaults(do=prepare)
     second = commands.add_parser("run")
     second.set_defaults(do=run)
