@@ -51,6 +51,12 @@ def size_of(size: Any, symbols: dict[str, Any]) -> Any:
     return eval(str(size), {"__builtins__": {}}, {**_FUNCTIONS, **symbols})  # noqa: S307
 
 
+def _geometry(type_: tuple[Any, ...], symbols: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+    """Sizes and strides of a value's type."""
+    _, sizes, strides, *_ = type_
+    return [size_of(s, symbols) for s in sizes or ()], [size_of(s, symbols) for s in strides or ()]
+
+
 @dataclasses.dataclass(frozen=True)
 class Results:
     """What a program is told of its results, by position, as ``TorchCallable`` takes it."""
@@ -152,7 +158,7 @@ class EagerGraph:
             if type_ is None:
                 results.append(None if value is None else size_of(value, symbols))
                 continue
-            sizes, strides = ([size_of(s, symbols) for s in part or ()] for part in type_[1:3])
+            sizes, strides = _geometry(type_, symbols)
             if isinstance(memory, tuple):
                 where, offset = memory
                 if not isinstance(where, int):
@@ -194,7 +200,7 @@ class EagerGraph:
         base = self._own(tensor, self._strides[value.index], symbols, taken)
         for position, (_, type_, memory) in enumerate(self._outputs):
             if isinstance(memory, tuple) and memory[0] == where and position not in self._told.apart:
-                sizes, strides = ([size_of(s, symbols) for s in part or ()] for part in type_[1:3])
+                sizes, strides = _geometry(type_, symbols)
                 like = torch.empty_strided(sizes, strides, device="meta")
                 is_reshaped = size_of(memory[1], symbols) == 0 and like.numel() == base.numel()
                 if is_reshaped and layouts.is_dense(like) and layouts.is_dense(base):
