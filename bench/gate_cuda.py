@@ -5,8 +5,9 @@
     python bench/gate_cuda.py run FOLDER                                          # torch and a GPU
 
 `prepare` takes the kernels whose code differs, of cases at the sizes of a GPU (`--all`: of any size) without
-symbolic sizes, and compiles them. `run` launches each pair on the same random buffers, the L2 cache overwritten before each
-launch, and prints minima in us, their ratio, that of medians, and whether all results are equal.
+symbolic sizes, and compiles them. `run` launches each pair on the same random buffers, the L2 cache
+overwritten before each launch, and prints minima in us, their ratio, that of medians, and whether all results
+are equal.
 """
 
 from __future__ import annotations

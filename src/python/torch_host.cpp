@@ -319,8 +319,10 @@ void TorchHost::call(std::uint32_t target, std::span<const EagerOperand> operand
       tensor = tensor.attr("clone")();
       break;
     }
-    // Of one that the op has made the list and this function alone know.
-    const bool is_known = Py_REFCNT(tensor.ptr()) > 2;
+    // Of a new one the list and this function alone hold the object, and the object alone the
+    // tensor.
+    const bool is_known =
+        Py_REFCNT(tensor.ptr()) > 2 || nb::cast<std::int64_t>(tensor.attr("_use_count")()) > 1;
     results[r] = keep(std::move(tensor));
     slots_.back().is_known = is_known;
   }

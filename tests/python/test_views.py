@@ -314,6 +314,32 @@ def test_of_results_that_share_memory_the_same_one_is_the_base(make, results):
             ours.detach_()
 
 
+KEPT = []
+
+
+@torch.library.custom_op("inkle_views::keeps", mutates_args=())
+def keeps(x: torch.Tensor) -> torch.Tensor:
+    KEPT.append(x.t().contiguous())
+    return KEPT[-1]
+
+
+@keeps.register_fake
+def _(x):
+    return x.new_empty(x.shape[::-1])
+
+
+def test_what_an_op_in_eager_keeps_keeps_its_sizes():
+    def program(x):
+        y = torch.ops.aten._unsafe_view(keeps(x), [6])
+        return y[:2], y
+
+    KEPT.clear()
+    torch._dynamo.reset()
+    found = compiled(program, strict=False)(randn(2, 3))
+    assert [tuple(t.shape) for t in (*found, *KEPT)] == [(2,), (6,), (3, 2)]
+    assert found[1].data_ptr() == KEPT[0].data_ptr()
+
+
 def without_a_gradient(x):
     draws, mask, d = torch.randn_like(x), x >= 0, (x * 2).detach()
     return draws[:1], draws, mask, mask.t(), d.view(-1), d, x.argsort(-1)[:1], x.sin()
