@@ -36,9 +36,7 @@ bool overwrites_own_element(const Group& group, const Member& joining, const Nes
 }
 
 bool same_dims(const std::vector<Dim>& a, const std::vector<Dim>& b) {
-  return a.size() == b.size() && std::all_of(a.begin(), a.end(), [&](const Dim& dim) {
-           return std::find(b.begin(), b.end(), dim) != b.end();
-         });
+  return std::is_permutation(a.begin(), a.end(), b.begin(), b.end());
 }
 
 std::optional<Dim> find_dim(const std::vector<Dim>& dims, Expr variable) {

@@ -144,6 +144,11 @@ bool LoopMatcher::match(Expr theirs, Expr ours) {
 }
 
 bool LoopMatcher::match_forward(Expr theirs, Expr ours) {
+  // x[i,i] of the group and x[j,k] of the nest: i is j already, so it is not k as well.
+  const bool is_taken = std::any_of(group_dims_.begin(), group_dims_.end(), [&](const Dim& dim) {
+    return sym::contains(theirs, dim.variable) && is_image(dim.variable);
+  });
+  if (is_taken) return false;
   const std::vector<Dim> open = unmapped();
   if (const Dim* whole = find(group_dims_, theirs)) {
     if (contains_any(ours, group_dims_)) return false;
@@ -241,6 +246,11 @@ bool LoopMatcher::match_digits(Expr theirs, Expr ours) {
     nest_map_.emplace_back((*b)[d].variable, (*a)[d].variable);
   }
   return true;
+}
+
+bool LoopMatcher::is_image(Expr variable) const {
+  return std::any_of(nest_map_.begin(), nest_map_.end(),
+                     [&](const auto& mapped) { return sym::contains(mapped.second, variable); });
 }
 
 std::vector<Dim> LoopMatcher::unmapped() const {

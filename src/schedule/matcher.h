@@ -45,6 +45,8 @@ class LoopMatcher {
   [[nodiscard]] bool has_inverted() const { return has_inverted_; }
 
  private:
+  // A loop of the nest has been mapped to this one of the group.
+  [[nodiscard]] bool is_image(sym::Expr variable) const;
   // Without reversing a loop.
   bool match_forward(sym::Expr theirs, sym::Expr ours);
   bool match_inverted(sym::Expr theirs, sym::Expr ours);

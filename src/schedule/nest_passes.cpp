@@ -218,7 +218,7 @@ constexpr NestPass kPasses[] = {
      [](State& s) { place_side_by_side(s.scheduled, s.options.target); }, needs::launches, false,
      "small kernels that do not wait for each other share a launch"},
     {"verify", [](State& s) { check(s); }, nullptr, kRequired,
-     "no step reads what nothing has written, and every output is written"},
+     "no step reads what nothing has written, and every buffer has as many stores as elements"},
 };
 // clang-format on
 

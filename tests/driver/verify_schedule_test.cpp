@@ -74,5 +74,23 @@ TEST(VerifySchedule, EveryOutputIsWritten) {
   EXPECT_NE(fault_of(program).find("nothing writes the output"), std::string::npos);
 }
 
+TEST(VerifySchedule, EveryElementOfAnOutputIsWritten) {
+  ScheduledProgram program = scheduled();
+  for (Step& step : program.steps) {
+    auto* kernel = std::get_if<KernelStep>(&step.action);
+    if (kernel == nullptr) continue;
+    auto& loops = std::get<LoopKernel>(kernel->kernel.body);
+    ASSERT_FALSE(loops.outer.empty());
+    const std::vector<std::pair<Expr, Expr>> first = {
+        {loops.outer.front().variable, program.program.context->constant(0)}};
+    for (Stage& stage : loops.stages) {
+      for (StageStore& store : stage.stores) {
+        store.offset = sym::substitute(store.offset, first);
+      }
+    }
+  }
+  EXPECT_NE(fault_of(program).find("are never written"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace inkle::schedule

@@ -284,6 +284,16 @@ FOUND: dict[str, Program] = {
         "c64", 4, 1, statements=["v1 = x.angle()", "v2 = while_loop(lambda j, p: j < 3, "
         "lambda j, p: (j + 1, p * 0.5 + 1), (torch.tensor(0), v1.clone()))[1]"], results=["v2", "v1"],
     ),
+    # A loop of one nest cannot be two of another.
+    "a diagonal beside the whole": of(
+        "f32", 3, 3, y=Argument("f32", (4,)), statements=["v1 = x.diagonal()[:, None] * y"],
+        results=["v1", "x.sin()"],
+    ),
+    "a diagonal beside a kept copy of the whole": of(
+        "f32", 5, 5, grad=True, statements=["v1 = torch.fft.fft(x).real",
+        "v2 = torch.diagonal_scatter(v1, v1.diagonal() + 1).clamp(-1, 2)[:, 3:]"],
+        results=["v1", "v2", "v1.clamp(max=0)"],
+    ),
 }  # fmt: skip
 
 
