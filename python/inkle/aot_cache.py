@@ -222,8 +222,8 @@ class State:
     share: Callable[..., Any] = as_strided
     # Which results are the very same tensor as an earlier one, as set_repeats() takes it.
     repeats: list[int] = dataclasses.field(default_factory=list)
-    # Which results are no views to autograd, and which others are no views of, as set_detached() takes it.
-    detached: list[int] = dataclasses.field(default_factory=list)
+    # What results are views of to autograd, and which are not what made their memory, as set_views() takes it.
+    view_of: list[int] = dataclasses.field(default_factory=list)
     apart: list[int] = dataclasses.field(default_factory=list)
     # Which integer results are bools, as set_conditions() takes it.
     conditions: list[int] = dataclasses.field(default_factory=list)
@@ -329,7 +329,7 @@ class StoredProgram(OutputCode):
         program._boxed_call = True
         program.donates_arguments = state.donates_arguments
         program.set_repeats(state.repeats)
-        program.set_detached(state.detached, state.apart)
+        program.set_views(state.view_of, state.apart)
         program.set_conditions(state.conditions)
         if state.falls_back and graph:
             targets = _targets(state.calls)

@@ -21,7 +21,7 @@ from inkle.importer import GraphImporter, nodes_of
 from inkle.machine import get_compiler, gpu_of, gpus_of, native_options, warm_up
 from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options, parse
 from inkle.report import Failure, GraphReport, add, fault_of, reports, warn
-from inkle.returned import Callers, repeats_list
+from inkle.returned import Callers, by_result
 
 __all__ = ["GraphReport", "inkle", "reports", "reset"]
 
@@ -196,7 +196,7 @@ def _keep(compiled: Any, gm: torch.fx.GraphModule, options: Options, training: b
             donates_arguments=compiled.donates_arguments,
             share=compiled.share,
             repeats=compiled.repeats,
-            detached=compiled.detached,
+            view_of=compiled.view_of,
             apart=compiled.apart,
             conditions=compiled.conditions,
             why_no_graphs=None if graphs is None else graphs[2],
@@ -425,10 +425,10 @@ def _compile(
         report.tell_numerics(options.numerics)
         compiled.calls = walker.calls(walker.importer.eager_targets)
         compiled.share = callers.share
-        compiled.repeats = repeats_list(walker.repeats)
+        compiled.repeats = by_result(walker.repeats)
         compiled.set_repeats(compiled.repeats)
-        compiled.detached, compiled.apart = walker.detached, walker.apart
-        compiled.set_detached(compiled.detached, compiled.apart)
+        compiled.view_of, compiled.apart = by_result(walker.view_of), walker.apart
+        compiled.set_views(compiled.view_of, compiled.apart)
         compiled.conditions = walker.conditions
         compiled.set_conditions(compiled.conditions)
         compiled.falls_back = not options.strict

@@ -121,7 +121,7 @@ class Results:
     """The results of an op that are tensors, in the dtypes that FX states, which what follows counts
     on: running statistics of narrow floats are stated wider than eager makes them. Their memory
     holds their values: what follows reads it. It is their own: the graph knows of no views that
-    eager makes, and may write to what they are views of."""
+    eager makes, and may write to what they are views of. Nor are they views to autograd."""
 
     several: bool = False
     dtypes: tuple[tuple[int, torch.dtype | None], ...] = ((0, None),)  # by position
@@ -131,7 +131,8 @@ class Results:
         parts = result if self.several else [result]
         chosen = ((parts[i], dtype) for i, dtype in self.dtypes)
         made = [settled(p if dtype in (None, p.dtype) else p.to(dtype)) for p, dtype in chosen]
-        return [of_its_own(p) for p in made] if self.are_views else made
+        owned = [of_its_own(p) for p in made] if self.are_views else made
+        return [p.detach() if p._is_view() else p for p in owned]
 
 
 class OpCall:

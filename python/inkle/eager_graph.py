@@ -22,7 +22,7 @@ from inkle.dropout import (
 )
 from inkle.eager_calls import of_its_own, within_64_bits
 from inkle.importer import DTYPES
-from inkle.machine import as_strided
+from inkle.machine import OF_ITS_MEMORY, OF_NOTHING, as_strided
 
 NAMED_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
@@ -64,8 +64,8 @@ class Results:
     share: Callable[..., Any] = as_strided  # makes a result in the memory of another
     conditions: Sequence[int] = ()  # integers that are bools
     repeats: Sequence[int] = ()  # of each: the earlier result that it is, or -1
-    detached: Sequence[int] = ()  # no views to autograd
-    apart: Sequence[int] = ()  # none that others are views of
+    view_of: Sequence[int] = ()  # of each: ``OF_NOTHING``, the earlier result that it is a view of, or -1
+    apart: Sequence[int] = ()  # not what made their memory
 
     @classmethod
     def of(cls, program: Any) -> Results:
@@ -173,9 +173,12 @@ class EagerGraph:
                 if is_whole and self._is_tensor_itself(position, base, results, where):
                     results.append(base)
                 else:
-                    is_detached = position in self._told.detached
+                    view_of = self._view_of(position)
+                    if view_of >= 0:
+                        at += base.storage_offset() - results[view_of].storage_offset()
+                        base = results[view_of]
                     start = at * base.element_size()
-                    results.append(self._told.share(base, sizes, strides, start, is_detached))
+                    results.append(self._told.share(base, sizes, strides, start, view_of == OF_NOTHING))
                 continue
             is_own = memory == "own"
             wanted = strides if type_[2] is not None else None
@@ -191,7 +194,11 @@ class EagerGraph:
             return False
         if isinstance(where, int):
             return not any(r is base for r in results)
-        return position not in self._told.detached
+        return self._view_of(position) == OF_ITS_MEMORY
+
+    def _view_of(self, position: int) -> int:
+        told = self._told.view_of
+        return told[position] if position < len(told) else OF_ITS_MEMORY
 
     def _base(
         self, where: int, tensor: torch.Tensor, value: Any, symbols: dict[str, Any], taken: set[int]

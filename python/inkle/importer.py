@@ -111,8 +111,9 @@ class GraphImporter:
         self.importer = _inkle.Importer(name)
         # By result: the earlier one that is the very same tensor.
         self.repeats: dict[int, int] = {}
-        # Results that are no views to autograd, and those that others are no views of.
-        self.detached: list[int] = []
+        # Of results that are no views of what made their memory: ``OF_NOTHING``, or the earlier result that
+        # they are views of. And results that are not what made their memory.
+        self.view_of: dict[int, int] = {}
         self.apart: list[int] = []
         # Results that are bools, which the compiler has as integers.
         self.conditions: list[int] = []

@@ -111,6 +111,11 @@ def native_options(options: Options, training: bool, freeze: bool = False) -> An
     return native
 
 
+# What a result that shares memory is a view of to autograd, where it is not an earlier result: what made its
+# memory, or an argument; nothing.
+OF_ITS_MEMORY, OF_NOTHING = -1, -2
+
+
 def as_strided(
     base: Any, sizes: Sequence[int], strides: Sequence[int], byte_offset: int, is_detached: bool = True
 ) -> Any:

@@ -17,7 +17,7 @@ from inkle.joint import TrainingGraphs, Joint, Kept, examine, stubs
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options, viewed
 from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options
 from inkle.report import Failure, GraphReport, add, fault_of, tell, warn
-from inkle.returned import joint_callers, repeats_list
+from inkle.returned import by_result, joint_callers
 from inkle.sizes import UnsupportedGraph
 
 class Partition:
@@ -71,7 +71,7 @@ class Partition:
         failure.stage = "frontend"
         walker = GraphImporter(
             joint.gm, self._name, set(), in_eager, own_random=self._options.random == "fast",
-            keep=joint.keep, callers=joint_callers(joint.gm, joint.num_forward_outputs),
+            keep=joint.keep, callers=joint_callers(joint.gm, joint.num_forward_outputs, joint.tangent_outputs),
             numerics=self._options.numerics,
         )  # fmt: skip
         try:
@@ -111,14 +111,14 @@ class Partition:
             report.callable = made
             made.calls = walker.calls(partition.eager_targets(is_backward))
             made.share = as_strided if is_backward else viewed
-            made.detached, made.apart = ([], []) if is_backward else (walker.detached, walker.apart)
-            made.set_detached(made.detached, made.apart)
+            made.view_of, made.apart = ([], []) if is_backward else (by_result(walker.view_of), walker.apart)
+            made.set_views(made.view_of, made.apart)
             made.conditions = [] if is_backward else walker.conditions
             made.set_conditions(made.conditions)
             # By results of the joint graph: those of the forward come first. Behind them the forward
             # returns what it keeps.
             repeats = {} if is_backward else walker.repeats
-            made.repeats = repeats_list(
+            made.repeats = by_result(
                 {at: first for at, first in repeats.items() if at < joint.num_forward_outputs}
             )
             made.set_repeats(made.repeats)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import operator
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import torch
 from torch._functorch import partitioners
@@ -16,7 +16,7 @@ from torch.utils._pytree import arg_tree_leaves
 
 from inkle import layouts
 from inkle.eager_calls import Lazy
-from inkle.machine import as_strided, viewed
+from inkle.machine import OF_ITS_MEMORY, OF_NOTHING, as_strided, viewed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,9 +62,12 @@ def _is_restrided(info: Any) -> bool:
     return views is None or any(v.has_symbolic_inputs for v in views.sequence)
 
 
-def joint_callers(gm: torch.fx.GraphModule, num_forward_outputs: int) -> Callers:
+def joint_callers(
+    gm: torch.fx.GraphModule, num_forward_outputs: int, tangent_outputs: Sequence[int]
+) -> Callers:
     """Of a joint graph, which AOTAutograd has no metadata of yet: gradients flow to what depends on an
-    argument that has one, by ops that have a gradient."""
+    argument that has one, by ops that have a gradient; unless no result in its memory has a tangent, as it
+    is made under ``no_grad``. ``tangent_outputs``: the result of each tangent, -1 for other arguments."""
     outputs = arg_tree_leaves(*gm.graph.output_node().args)
     results, gradients = outputs[:num_forward_outputs], outputs[num_forward_outputs:]
     arguments = [n for n in gm.graph.find_nodes(op="placeholder") if not partitioners._is_tangent(n)]
@@ -74,6 +77,9 @@ def joint_callers(gm: torch.fx.GraphModule, num_forward_outputs: int) -> Callers
     for node in gm.graph.nodes:
         if _has_gradient(node) and any(n in reached for n in node.all_input_nodes):
             reached.add(node)
+    flowing = {storage_of(results[i]) for i in tangent_outputs if i >= 0}
+    made = [n for n in results if isinstance(n, Node) and views_of(n)[-1].op != "placeholder"]
+    reached -= {n for n in made if storage_of(n) not in flowing}
     tracked = frozenset(i for i, r in enumerate(results) if r in reached)
     return dataclasses.replace(forward_callers(), tracked=tracked)
 
@@ -170,8 +176,10 @@ class Returned:
             return
         base = root if root.op == "placeholder" else self._makers.get(storage_of(node), node)
         is_apart = _base_to_autograd(chain) is not self._bases.get(storage_of(node), root)
-        if position in self._tracked or is_apart:
-            self._walker.detached.append(position)
+        if position in self._tracked:
+            self._walker.view_of[position] = OF_NOTHING
+        elif is_apart:
+            self._walker.view_of[position] = self._returned_base(position, chain)
         if base.op == "placeholder":
             if node is not base:
                 self._walker.apart.append(position)
@@ -182,6 +190,11 @@ class Returned:
             self._view(node, base, self._walker.argument(base), self._number(node))
         else:
             importer.output(found)
+
+    def _returned_base(self, position: int, chain: list[Node]) -> int:
+        """The earlier result that a result behind ``detach()`` is a view of."""
+        first = self._first.get(_base_to_autograd(chain), position)
+        return OF_NOTHING if first == position or first in self._tracked else first
 
     def _bases_of(self, results: list[Any]) -> dict[int, Node]:
         """By storage of what the graph makes: what results are views of to autograd. That is what made
@@ -251,9 +264,9 @@ class Returned:
         return made
 
 
-def repeats_list(repeats: dict[int, int]) -> list[int]:
-    """``GraphImporter.repeats`` as a list by result, -1 for those that are tensors of their own."""
-    return [repeats.get(i, -1) for i in range(max(repeats, default=-1) + 1)]
+def by_result(told: dict[int, int]) -> list[int]:
+    """``GraphImporter.repeats`` or ``view_of`` as a list by result, -1 for others."""
+    return [told.get(i, OF_ITS_MEMORY) for i in range(max(told, default=-1) + 1)]
 
 
 def storage_of(node: Node) -> int | None:
@@ -303,10 +316,14 @@ def views_of(node: Node) -> list[Node]:
     return chain
 
 
+# What they make shares memory with their operand and is no view of it to autograd.
+_UNTRACKED = (torch.ops.aten.detach.default, torch.ops.aten.view.dtype)
+
+
 def _base_to_autograd(chain: list[Node]) -> Node:
     """What the first of a chain of views is, or is a view of: behind ``detach()`` they are those of its
-    result."""
-    return next((n for n in chain if n.target is torch.ops.aten.detach.default), chain[-1])
+    result, and so behind ``view(dtype)``."""
+    return next((n for n in chain if n.target in _UNTRACKED), chain[-1])
 
 
 def _lie_alike(write: Node, root: torch.Tensor) -> bool:

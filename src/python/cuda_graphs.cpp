@@ -353,7 +353,9 @@ nb::object CudaGraphs::replay(Entry& entry, const Capture& capture, const TorchH
       continue;
     }
     nb::object base;
-    if (recipe.argument >= 0) {
+    if (recipe.is_of_result()) {
+      base = nb::borrow(PyTuple_GET_ITEM(tuple.ptr(), recipe.view_of));
+    } else if (recipe.argument >= 0) {
       base = nb::borrow(host.tensors()[static_cast<std::size_t>(recipe.argument)]);
     } else if (recipe.base.is_valid()) {
       base = give(recipe.base);

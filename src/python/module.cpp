@@ -464,7 +464,7 @@ void bind_compiler(nb::module_& m) {
       .def_rw("fails", &TorchCallable::fails)
       .def_rw("donates_arguments", &TorchCallable::donates_arguments)
       .def("set_repeats", &TorchCallable::set_repeats)
-      .def("set_detached", &TorchCallable::set_detached)
+      .def("set_views", &TorchCallable::set_views)
       .def("set_conditions", &TorchCallable::set_conditions)
       .def("use_graphs", &TorchCallable::use_graphs, nb::arg("why_not") = "")
       .def_prop_ro("graphs", &TorchCallable::graph_report)

@@ -76,10 +76,11 @@ class TorchCallable {
 
   // By result: the earlier one that is the very same tensor, -1 where none is; [] for none.
   void set_repeats(std::vector<std::int32_t> repeats) { context_.repeats = std::move(repeats); }
-  // Results that are not views to autograd, and those that are not the base of other results'
-  // views; both in ascending order.
-  void set_detached(std::vector<std::uint32_t> results, std::vector<std::uint32_t> apart) {
-    context_.detached = std::move(results);
+  // By result, what it is a view of to autograd: kOfItsMemory (what made that, or an argument),
+  // kOfNothing, or an earlier result; [] for the first of all. `apart`: results that are not what
+  // made their memory, in ascending order.
+  void set_views(std::vector<std::int32_t> view_of, std::vector<std::uint32_t> apart) {
+    context_.view_of = std::move(view_of);
     context_.apart = std::move(apart);
   }
   // Integer results that are bools in Python, in ascending order.

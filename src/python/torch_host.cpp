@@ -341,9 +341,12 @@ void TorchHost::give(std::uint32_t position, const Output& output) {
     recipes_.push_back(std::move(recipe));
     return;
   }
-  const nb::object base = recipe.argument >= 0
-                              ? nb::borrow(tensors_[static_cast<std::size_t>(recipe.argument)])
-                              : recipe.base;
+  nb::object base = recipe.base;
+  if (recipe.is_of_result()) {
+    base = nb::borrow(outputs_[static_cast<std::size_t>(recipe.view_of)]);
+  } else if (recipe.argument >= 0) {
+    base = nb::borrow(tensors_[static_cast<std::size_t>(recipe.argument)]);
+  }
   outputs_[position] = make(recipe, base).release().ptr();
 }
 
@@ -353,15 +356,16 @@ std::int64_t elements(const abi::TensorView& v) {
   return std::accumulate(v.sizes, v.sizes + v.rank, std::int64_t{1}, std::multiplies<>());
 }
 
-// Whether elements lie in memory without gaps and repetitions, in any order of dimensions.
+// Whether elements, if any, lie in memory without gaps and repetitions, in any order of dimensions.
 bool is_dense(const abi::TensorView& v) {
   const auto rank = static_cast<std::size_t>(v.rank);
   const std::span sizes(v.sizes, rank), strides(v.strides, rank);
+  if (elements(v) == 0) return true;
   std::int64_t step = 1;
   for (auto left = std::ranges::count_if(sizes, [](auto n) { return n != 1; }); left > 0; --left) {
     std::size_t d = 0;
     while (d < rank && (sizes[d] == 1 || strides[d] != step)) ++d;
-    if (d == rank || sizes[d] == 0) return false;
+    if (d == rank) return false;
     step *= sizes[d];
   }
   return true;
@@ -375,14 +379,14 @@ bool is_reshaped(const abi::TensorView& result, const abi::TensorView& tensor) {
 
 }  // namespace
 
-ResultRecipe TorchHost::describe(std::uint32_t position, const Output& output) const {
+ResultRecipe TorchHost::describe(std::uint32_t position, const Output& output) {
   ResultRecipe recipe{.kind = output.kind,
                       .integer = output.integer,
                       .is_condition = std::ranges::binary_search(context_.conditions, position),
                       .argument = output.argument,
                       .base = {},
                       .is_whole = output.is_whole};
-  recipe.is_detached = std::ranges::binary_search(context_.detached, position);
+  if (position < context_.view_of.size()) recipe.view_of = context_.view_of[position];
   const bool is_apart = std::ranges::binary_search(context_.apart, position);
   using Kind = abi::PlanOutput::Kind;
   if (output.kind == Kind::none || output.kind == Kind::integer) return recipe;
@@ -391,7 +395,7 @@ ResultRecipe TorchHost::describe(std::uint32_t position, const Output& output) c
     data = views_[static_cast<std::size_t>(output.argument)].data;
     // Of an argument that a function returns autograd makes a view, and so does a view in the
     // graph.
-    recipe.is_whole = recipe.is_whole && !recipe.is_detached && !is_apart;
+    recipe.is_whole = recipe.is_whole && recipe.view_of == kOfItsMemory && !is_apart;
   } else {
     INKLE_CHECK(output.handle != nullptr, "a result has been released");
     const Slot& slot = *static_cast<const Slot*>(output.handle);
@@ -411,8 +415,10 @@ ResultRecipe TorchHost::describe(std::uint32_t position, const Output& output) c
       recipe.is_whole = slot.is_returned = true;
     }
   }
-  if (recipe.is_whole) return recipe;
   const abi::TensorView& v = output.view;
+  data_[position] = v.data;
+  if (recipe.is_whole) return recipe;
+  if (recipe.is_of_result()) data = data_[static_cast<std::size_t>(recipe.view_of)];
   recipe.sizes.assign(v.sizes, v.sizes + v.rank);
   recipe.strides.assign(v.strides, v.strides + v.rank);
   recipe.byte_offset = static_cast<const std::byte*>(v.data) - static_cast<const std::byte*>(data);
@@ -426,7 +432,7 @@ nb::object TorchHost::make(const ResultRecipe& recipe, const nb::object& base) c
   if (recipe.kind == Kind::integer) return nb::int_(recipe.integer);
   if (recipe.is_whole) return base;
   return context_.as_strided(base, integer_tuple(recipe.sizes), integer_tuple(recipe.strides),
-                             nb::int_(recipe.byte_offset), nb::bool_(recipe.is_detached));
+                             nb::int_(recipe.byte_offset), nb::bool_(recipe.view_of == kOfNothing));
 }
 
 void TorchHost::replace(std::size_t number, nb::object tensor) {

@@ -22,6 +22,9 @@ using runtime::common::EagerOperand;
 using runtime::common::HostTensor;
 using runtime::common::Output;
 
+// In HostContext::view_of, beside numbers of results.
+constexpr std::int32_t kOfItsMemory = -1, kOfNothing = -2;
+
 // What all calls of a program share.
 struct HostContext {
   const abi::Plan* plan = nullptr;
@@ -38,8 +41,9 @@ struct HostContext {
   std::vector<Argument> arguments;
   // By result: the earlier result that is the very same tensor, -1 where none is. Empty: none.
   std::vector<std::int32_t> repeats;
-  // TorchCallable::set_detached().
-  std::vector<std::uint32_t> detached, apart;
+  // TorchCallable::set_views().
+  std::vector<std::int32_t> view_of;
+  std::vector<std::uint32_t> apart;
   // TorchCallable::set_conditions().
   std::vector<std::uint32_t> conditions;
 };
@@ -48,15 +52,18 @@ struct HostContext {
 struct ResultRecipe {
   abi::PlanOutput::Kind kind = abi::PlanOutput::Kind::none;
   std::int64_t integer = 0;
-  bool is_condition = false;   // that integer is a bool
-  std::int32_t argument = -1;  // tensor argument whose storage it is
-  nb::object base;             // else: the tensor whose storage it is
-  bool is_whole = false;       // exactly that tensor
-  bool is_early = false;       // that tensor was made before any step
-  bool is_detached = false;    // HostContext::detached
+  bool is_condition = false;            // that integer is a bool
+  std::int32_t argument = -1;           // tensor argument whose storage it is
+  nb::object base;                      // else: the tensor whose storage it is
+  bool is_whole = false;                // exactly that tensor
+  bool is_early = false;                // that tensor was made before any step
+  std::int32_t view_of = kOfItsMemory;  // HostContext::view_of
   std::vector<std::int64_t> sizes, strides;
-  std::int64_t byte_offset = 0;  // from that tensor's first element
+  std::int64_t byte_offset = 0;  // from the first element of what it is a view of
   std::int32_t repeats = -1;     // HostContext::repeats
+
+  // A view of result view_of.
+  [[nodiscard]] bool is_of_result() const { return view_of >= 0 && !is_whole; }
 };
 
 // State of one call, kept for the next. The interpreter's lock is held but between begin_steps()
@@ -65,6 +72,7 @@ class TorchHost final : public runtime::cuda::DeviceHost {
  public:
   explicit TorchHost(const HostContext& context) : context_(context) {
     outputs_.resize(context.plan->outputs.size(), nullptr);
+    data_.resize(outputs_.size(), nullptr);
   }
   ~TorchHost() override { clear(); }
   TorchHost(const TorchHost&) = delete;
@@ -106,7 +114,8 @@ class TorchHost final : public runtime::cuda::DeviceHost {
     begin_capture_ = std::move(begin);
   }
   [[nodiscard]] std::vector<ResultRecipe> take_recipes() { return std::move(recipes_); }
-  // The result that a recipe describes; `base` is the tensor that it is a view of.
+  // The result that a recipe describes; `base` is the tensor that it is, or is a view of: of
+  // recipe.view_of where that is a result, else of its memory.
   [[nodiscard]] nb::object make(const ResultRecipe& recipe, const nb::object& base) const;
   // Drops all references; the vectors keep their memory.
   void clear();
@@ -142,7 +151,7 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   void end_steps();
   HostTensor keep(nb::object tensor);
   nb::object operand_object(const EagerOperand& operand) const;
-  ResultRecipe describe(std::uint32_t position, const Output& output) const;
+  ResultRecipe describe(std::uint32_t position, const Output& output);
 
   const HostContext& context_;
   std::vector<PyObject*> tensors_;  // owned
@@ -151,6 +160,7 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   std::vector<std::int64_t> versions_;
   std::deque<Slot> slots_;          // handles point into it
   std::vector<PyObject*> outputs_;  // owned
+  std::vector<const void*> data_;   // of described results: the first element
   bool has_places_only_ = false;
   bool donates_arguments_ = false;
   runtime::common::StepObserver* observer_ = nullptr;
