@@ -136,7 +136,7 @@ std::vector<ValueId> decompose_batch_norm(Builder& b, const Node& node) {
   const ValueId counted = added == compute ? wide : to(b, x, added);
   ValueId exact_mean, var;
   if (training) {
-    const std::vector<ValueId> moments = b.nodes("var_mean", {counted, axes, 0.0, false});
+    const std::vector<ValueId> moments = b.nodes("moments", {counted, axes, 0.0, false});
     var = to(b, moments[0], exact);
     exact_mean = to(b, moments[1], exact);
   } else {
@@ -179,7 +179,7 @@ std::vector<ValueId> decompose_batch_norm(Builder& b, const Node& node) {
   std::vector<ValueId> results = {y, to(b, mean, saved), to(b, rstd, saved)};
   if (p.functional) {
     const double momentum = in.real(at(p.momentum));
-    const ValueId unbiased = to(b, b.node("var", {counted, axes, 1.0, false}), exact);
+    const ValueId unbiased = to(b, b.nodes("moments", {counted, axes, 1.0, false})[0], exact);
     results.push_back(running(b, stat(p.mean), exact_mean, momentum, exact));
     results.push_back(running(b, stat(p.var), unbiased, momentum, exact));
   }

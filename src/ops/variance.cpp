@@ -46,10 +46,17 @@ Types infer_variance(Inference& in) {
   return Types(results, y);
 }
 
-template <Form form, bool deviation>
+// As in eager, on the CPU f64 for f32 and bf16: a variance or its root may lie in the range of f32
+// where squares or their sum do not.
+DType accumulator_of(const Type& x) {
+  const bool is_wide = x.dtype == DType::f32 || x.dtype == DType::bf16;
+  return is_wide && x.device.kind == abi::DeviceKind::cpu ? DType::f64 : abi::compute_type(x.dtype);
+}
+// `in_own_dtype`: accumulates in what the elements are computed in.
+template <Form form, bool deviation, bool in_own_dtype>
 void lower_variance(Lowering& l) {
   const Tensor& x = l.tensor(0);
-  const DType compute = abi::compute_type(x.dtype);
+  const DType compute = in_own_dtype ? abi::compute_type(x.dtype) : accumulator_of(l.result_type());
   const Axes axes = axes_in(l.args(), form, x.rank());
   const Sizes reduced = axes.reduced(l.context(), x.sizes);
   const double correction = correction_in(l.args(), form);
@@ -253,17 +260,18 @@ constexpr std::string_view kSchemaWhole = "(self: tensor, unbiased: boolean = tr
 constexpr std::string_view kSchemaWhole2 =
     "(self: tensor, unbiased: boolean = true) -> tensor, tensor";
 
-template <Form form, bool deviation, bool with_mean>
+template <Form form, bool deviation, bool with_mean, bool in_own_dtype = false>
 constexpr OpDef row(std::string_view name, std::string_view schema, std::string_view aten,
                     std::vector<Sample> (*samples)()) {
   return {.name = name,
           .schema = schema,
-          .doc = deviation ? "Standard deviation; with correction 1, of a sample."
-                           : "Variance; with correction 1, of a sample.",
+          .doc = in_own_dtype ? "As var_mean, accumulated in the dtype of the operand."
+                 : deviation  ? "Standard deviation; with correction 1, of a sample."
+                              : "Variance; with correction 1, of a sample.",
           .traits = Trait::reduction,
           .infer = infer_variance < form,
           with_mean ? 2 : 1 >,
-          .lower = lower_variance<form, deviation>,
+          .lower = lower_variance<form, deviation, in_own_dtype>,
           .reference = reference_variance<form, deviation>,
           .aten = aten,
           .samples = samples};
@@ -315,6 +323,8 @@ constexpr OpDef kVariance[] = {
                                      samples_unbiased),
     row<Form::whole, false, true>("var_mean_whole", kSchemaWhole2, "aten::var_mean", samples_whole),
     row<Form::whole, false, false>("var_whole", kSchemaWhole, "aten::var", samples_whole),
+    // What batch norm is decomposed into, which says what it accumulates in.
+    row<Form::correction, false, true, true>("moments", kSchemaCorrection2, "", samples_correction),
 };
 
 }  // namespace

@@ -55,6 +55,11 @@ case(
     lambda: [torch.tensor([1.5, 17.0, 1e-30]), torch.tensor([3, -140, 130])],
 )
 case(
+    "deviations whose squares f32 does not hold",
+    lambda x: (x.std(1), x.var(1), *torch.std_mean(x, 1), x.bfloat16().std(1), *torch.var_mean(x.bfloat16(), 1)),
+    lambda: [randn(3, 9) * torch.tensor([[1e-23], [2e-20], [1.2e19]])],
+)
+case(
     "running sums that overflow and come back",
     lambda x: (x.cumsum(0), x.cumprod(0), (x / 1e30).cumprod(0) * 2),
     lambda: [torch.tensor([3e38, 3e38, -3e38, 1e-38, -3e38])],
@@ -215,7 +220,8 @@ case("sizes as arguments", lambda x, n: (x[:n] * 2, n + 1, x.sum() + n), lambda:
 # powers that an older torch computes in f32.
 _OF_THE_CPU = ("misaligned", "literals", "bounds that a dtype does not hold",
                "symbolic bounds that a dtype does not hold", "powers of two",
-               "running sums that overflow and come back")  # fmt: skip
+               "running sums that overflow and come back",
+               "deviations whose squares f32 does not hold")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [
