@@ -111,6 +111,7 @@ struct OpDef {
   // ATen overloads that mean this row with the same argument order, separated by blanks:
   // "aten::add.Tensor aten::add.Scalar". The first one is the way to run it in eager.
   std::string_view aten;
+  bool is_imported = true;  // calls of these overloads become this row; else decompositions alone
   std::vector<Sample> (*samples)() = nullptr;
 };
 

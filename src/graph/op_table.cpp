@@ -177,7 +177,7 @@ OpTable::OpTable(std::span<const std::span<const OpDef>> families) {
     std::string_view rest = row->aten;
     while (!rest.empty()) {
       const std::string_view word = rest.substr(0, rest.find(' '));
-      if (!word.empty()) aten_.emplace_back(word, row);
+      if (!word.empty() && row->is_imported) aten_.emplace_back(word, row);
       rest.remove_prefix(std::min(rest.size(), word.size() + 1));
     }
   }

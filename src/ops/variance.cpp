@@ -274,6 +274,7 @@ constexpr OpDef row(std::string_view name, std::string_view schema, std::string_
           .lower = lower_variance<form, deviation, in_own_dtype>,
           .reference = reference_variance<form, deviation>,
           .aten = aten,
+          .is_imported = !in_own_dtype,
           .samples = samples};
 }
 
@@ -324,7 +325,8 @@ constexpr OpDef kVariance[] = {
     row<Form::whole, false, true>("var_mean_whole", kSchemaWhole2, "aten::var_mean", samples_whole),
     row<Form::whole, false, false>("var_whole", kSchemaWhole, "aten::var", samples_whole),
     // What batch norm is decomposed into, which says what it accumulates in.
-    row<Form::correction, false, true, true>("moments", kSchemaCorrection2, "", samples_correction),
+    row<Form::correction, false, true, true>("moments", kSchemaCorrection2,
+                                             "aten::var_mean.correction", samples_correction),
 };
 
 }  // namespace
