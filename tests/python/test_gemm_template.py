@@ -60,7 +60,10 @@ def operands(draw: random.Random) -> list[torch.Tensor]:
     ]
 
 
-def check(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, what: str) -> None:
+def check(
+    got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, what: str, terms_in_order: int = 0
+) -> None:
+    """By the accuracy rule, or as exact as sums of so many terms that are added one after the other."""
     assert got.dtype == eager.dtype and got.shape == eager.shape, what
     if got.dtype == torch.bfloat16:
         # Sums in another order: few lie on the other side of where bf16 rounds up.
@@ -72,7 +75,8 @@ def check(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, what: str
     error = (got.double() - exact).square().mean().sqrt().item()
     allowed = (eager.double() - exact).square().mean().sqrt().item()
     scale = exact.abs().max().item()
-    assert error <= 1.5 * allowed + 1e-7 * scale, f"{what}: {error} against {allowed}"
+    in_order = torch.finfo(got.dtype).eps / 4 * terms_in_order**0.5 * exact.square().mean().sqrt().item()
+    assert error <= max(1.5 * allowed + 1e-7 * scale, in_order), f"{what}: {error} against {allowed}"
 
 
 @pytest.mark.parametrize("part", range(8))
@@ -94,11 +98,14 @@ def test_random(templates: None, part: int) -> None:
             eager = function(*inputs)
             exact = function(*(t.double() for t in inputs))
         steps = inkle.reports()[-1].steps
-        kernels += any(s["label"] == "panels" for s in steps)
+        is_ours = any(s["label"] == "panels" for s in steps)
+        kernels += is_ours
+        # On some processors the library adds the terms of a product of one column in their order.
+        in_order = 0 if is_ours else inputs[0].shape[-1]
         shapes = [(tuple(t.shape), t.stride()) for t in inputs]
         results = [v if isinstance(v, tuple) else (v,) for v in (got, eager, exact)]
         for one in zip(*results):
-            check(*one, what=f"seed {seed}, {name}, {shapes}")
+            check(*one, what=f"seed {seed}, {name}, {shapes}", terms_in_order=in_order)
     assert kernels > 10
 
 
