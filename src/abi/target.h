@@ -72,6 +72,9 @@ struct GemmLibrary {
   double seconds_of_call = 0;  // what a call costs beside its work
   SetOf<DType> template_types = {DType::f32};  // that a template may write
   GemmSource source = GemmSource::library;     // write_gemms
+  // Products of one column of these are loops, as all of one row are: the library adds their terms
+  // one after the other on some processors.
+  SetOf<DType> column_loops;
 };
 
 struct ConvolutionLibrary {

@@ -24,14 +24,17 @@ constexpr SetOf<PostOpKind> kOneDnnPostOps = {
 // Seven layers of 512 channels and 3 taps in groups of 384 products instead of 1536: see
 // split_channels. Its fast transposed convolutions have no post-ops.
 constexpr Libraries one_dnn(SetOf<DType> types) {
-  return {
-      .gemm = {.name = "oneDNN", .types = types, .f32_results = types, .post_ops = kOneDnnPostOps},
-      .convolution = {.name = "oneDNN",
-                      .types = types,
-                      .post_ops = kOneDnnPostOps,
-                      .own = types,
-                      .transposed_with_post_ops = false,
-                      .longest_sum = 384}};
+  return {.gemm = {.name = "oneDNN",
+                   .types = types,
+                   .f32_results = types,
+                   .post_ops = kOneDnnPostOps,
+                   .column_loops = {DType::f32}},
+          .convolution = {.name = "oneDNN",
+                          .types = types,
+                          .post_ops = kOneDnnPostOps,
+                          .own = types,
+                          .transposed_with_post_ops = false,
+                          .longest_sum = 384}};
 }
 
 constexpr SetOf<DType> kFloats = {DType::f16, DType::bf16, DType::f32, DType::f64};

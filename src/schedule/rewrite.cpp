@@ -261,13 +261,15 @@ void contractions_to_loops(Program& program, const abi::Libraries& libraries, On
     if (nest.kind == NestKind::matmul) {
       const auto& m = std::get<loop::Matmul>(nest.detail);
       const bool one_row = nest.dims[nest.dims.size() - 2].extent.is_constant(1);
+      const bool one_column = nest.dims.back().extent.is_constant(1);
+      const DType dtype = program.buffers[m.a.buffer].dtype;
       const bool library = multiplies(libraries.gemm, program.buffers[m.a.buffer].dtype,
                                       program.buffers[m.b.buffer].dtype,
                                       program.buffers[nest.stores[0].buffer].dtype);
-      const DType dtype = program.buffers[m.a.buffer].dtype;
       const bool stays = (stay.f32 && dtype == DType::f32) ||
                          (library && stay.weights.has(dtype) && is_wide_weight(nest, program));
-      if (!stays && (one_row || !library)) matmul_to_loops(nest, program);
+      const bool is_vector = one_row || (one_column && libraries.gemm.column_loops.has(dtype));
+      if (!stays && (is_vector || !library)) matmul_to_loops(nest, program);
     } else if (nest.kind == NestKind::convolution) {
       const auto& c = std::get<loop::Convolution>(nest.detail);
       if (!libraries.convolution.types.has(program.buffers[c.x].dtype)) {

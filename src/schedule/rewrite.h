@@ -42,8 +42,8 @@ struct OneRow {
 };
 
 // Contractions that run better or only as loops of our own: products of one row with a matrix but
-// for those that are to stay, and dtypes that the library does not take. They become sum
-// reductions. What cannot is `found`.
+// for those that are to stay, those of one column of the library's column_loops, and dtypes that
+// the library does not take. They become sum reductions. What cannot is `found`.
 void contractions_to_loops(loop::Program& program, const abi::Libraries& libraries, OneRow stay,
                            UnsupportedNodes& found);
 
