@@ -124,6 +124,11 @@ const Type& float_tensor(Inference& in, std::size_t i) {
   return type;
 }
 
+DType accumulator_of(const Type& x, abi::SetOf<DType> wide) {
+  const bool is_wide = wide.has(x.dtype) && x.device.kind == abi::DeviceKind::cpu;
+  return is_wide ? DType::f64 : abi::compute_type(x.dtype);
+}
+
 Val count_value(BodyBuilder& b, const Sizes& sizes, DType dtype) {
   return b.cast(b.index(sym::product(b.context(), sizes)), dtype);
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "abi/target.h"
 #include "ops/interpreter.h"
 #include "ops/lowering.h"
 
@@ -52,6 +53,8 @@ struct Axes {
 // The type of tensor argument `i`: Unsupported unless computable, UserError unless a float.
 [[nodiscard]] const Type& float_tensor(Inference& in, std::size_t i);
 
+// The dtype in which elements of `x` are added up: on the CPU f64 for those of `wide`, as in ATen.
+[[nodiscard]] DType accumulator_of(const Type& x, abi::SetOf<DType> wide);
 // Element counts as a value of a body.
 [[nodiscard]] Val count_value(BodyBuilder& b, const Sizes& sizes, DType dtype);
 // The element of `t` cast to `dtype`.

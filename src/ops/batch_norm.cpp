@@ -49,10 +49,7 @@ DType saved_dtype(const Type& x) {
 }
 
 // The dtype of arithmetic on a channel's moments: f64 for f32 on the CPU, as in ATen.
-DType exact_dtype(const Type& x) {
-  const bool is_wider = x.device.kind == abi::DeviceKind::cpu && x.dtype == DType::f32;
-  return is_wider ? DType::f64 : abi::compute_type(x.dtype);
-}
+DType exact_dtype(const Type& x) { return accumulator_of(x, {DType::f32}); }
 
 // The dtype in which moments are accumulated. With few elements (as far as is known) roundings do
 // not average out, so it is f64; with many, partial sums in f32 as short as a core makes them,

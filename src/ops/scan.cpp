@@ -24,10 +24,6 @@ Types infer_scan(Inference& in) {
   return {infer::make(x, dtype, x.sizes)};
 }
 // As in eager: on the CPU f32 accumulates in f64, which may leave the range of f32 and come back.
-DType accumulator_of(const Type& result) {
-  const bool is_wide = result.dtype == DType::f32 && result.device.kind == abi::DeviceKind::cpu;
-  return is_wide ? DType::f64 : abi::compute_type(result.dtype);
-}
 template <ReduceOp op>
 void lower_scan(Lowering& l) {
   const Tensor& x = l.tensor(0);
@@ -38,7 +34,7 @@ void lower_scan(Lowering& l) {
     return;
   }
   const std::size_t dim = l.args().dim(l.args().constant_integer(1), x.rank());
-  l.result(l.scan(op, x.sizes, dim, accumulator_of(l.result_type()), dtype, element));
+  l.result(l.scan(op, x.sizes, dim, accumulator_of(l.result_type(), {DType::f32}), dtype, element));
 }
 template <bool is_product>
 void reference_scan(Evaluation& e) {

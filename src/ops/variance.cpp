@@ -46,17 +46,13 @@ Types infer_variance(Inference& in) {
   return Types(results, y);
 }
 
-// As in eager, on the CPU f64 for f32 and bf16: a variance or its root may lie in the range of f32
-// where squares or their sum do not.
-DType accumulator_of(const Type& x) {
-  const bool is_wide = x.dtype == DType::f32 || x.dtype == DType::bf16;
-  return is_wide && x.device.kind == abi::DeviceKind::cpu ? DType::f64 : abi::compute_type(x.dtype);
-}
 // `in_own_dtype`: accumulates in what the elements are computed in.
 template <Form form, bool deviation, bool in_own_dtype>
 void lower_variance(Lowering& l) {
   const Tensor& x = l.tensor(0);
-  const DType compute = in_own_dtype ? abi::compute_type(x.dtype) : accumulator_of(l.result_type());
+  // A variance or its root may lie in the range of f32 where squares or their sum do not.
+  const DType compute = in_own_dtype ? abi::compute_type(x.dtype)
+                                     : accumulator_of(l.result_type(), {DType::f32, DType::bf16});
   const Axes axes = axes_in(l.args(), form, x.rank());
   const Sizes reduced = axes.reduced(l.context(), x.sizes);
   const double correction = correction_in(l.args(), form);

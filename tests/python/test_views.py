@@ -373,7 +373,12 @@ def without_a_gradient(x):
     return draws[:1], draws, mask, mask.t(), d.view(-1), d, x.argsort(-1)[:1], x.sin()
 
 
-@pytest.mark.parametrize("how", [{"strict": True}, {"strict": False, "fail_stage": "run"}], ids=["compiled", "in eager"])
+HOW_CALLS_RUN = pytest.mark.parametrize(
+    "how", [{"strict": True}, {"strict": False, "fail_stage": "run"}], ids=["compiled", "in eager"]
+)
+
+
+@HOW_CALLS_RUN
 def test_results_without_a_gradient_are_views_of_each_other_in_training(how):
     x = randn(2, 3).requires_grad_()
     torch._dynamo.reset()
@@ -389,9 +394,8 @@ def test_results_without_a_gradient_are_views_of_each_other_in_training(how):
     torch.testing.assert_close(x.grad, x.detach().cos())
 
 
-@pytest.mark.parametrize("how", [{"strict": True}, {"strict": False, "fail_stage": "run"}], ids=["compiled", "in eager"])
-def test_without_gradients_results_are_views_of_each_other_in_training(how):
-    """What is made under ``no_grad``; views of what gradients flow to are none."""
+@HOW_CALLS_RUN
+def test_what_no_grad_makes_is_views_of_each_other_in_training(how):
     def program(x):
         with torch.no_grad():
             y = x * 2
